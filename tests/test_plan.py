@@ -43,6 +43,15 @@ def test_runs_that_share_a_gpu_take_at_most_so_long(tmp_path: Path) -> None:
     ]
 
 
+def test_no_run_ends_sooner_because_other_devices_are_free(tmp_path: Path) -> None:
+    plan = api.plan(EXPERIMENTS / "pe.yaml", device="cpu", results=tmp_path, seeds=[1])
+    rows = tuple(replace(r, seconds_per_run=60.0 * n) for n, r in enumerate(plan.rows, 1))
+    times = [replace(plan, n_worker_slots=n, rows=rows).seconds_left for n in (1, 2, 3, 8)]
+    assert times == [900, 480, 300, 300]
+    on_two = tuple(replace(row, devices_per_run=2) for row in rows)
+    assert replace(plan, n_worker_slots=5, rows=on_two).seconds_left == 480
+
+
 @pytest.mark.parametrize("command", [api.plan, api.gate, api.bless])
 def test_what_the_file_and_what_the_parts_refuse_come_together(
     tmp_path: Path, command: Callable[..., object]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -91,11 +92,6 @@ class PlannedRow:
     devices_per_run: int = 1
 
     @property
-    def device_seconds_per_run(self) -> float | None:
-        """Return `seconds_per_run` times the devices that a run has."""
-        return None if self.seconds_per_run is None else self.seconds_per_run * self.devices_per_run
-
-    @property
     def n_done(self) -> int:
         """Return how many runs are done."""
         return sum(run.is_done for run in self.runs)
@@ -132,17 +128,22 @@ class Plan:
     def seconds_left(self) -> float | None:
         """Return how long the missing runs would train; None until some row has been probed.
 
-        Each as long as it would alone: where runs share a GPU, it takes less.
+        The longest first, each on the devices that are free first, and as long as it would alone:
+        where runs share a GPU, or free cores help, it takes less.
         """
-        missing = [row for row in self.rows if row.n_missing]
-        total = _sum((row.device_seconds_per_run, row.n_missing) for row in missing)
-        return None if total is None else total / self.n_worker_slots
+        missing = _known([row.seconds_per_run for row in self.rows for _ in range(row.n_missing)])
+        if missing is None:
+            return None
+        busy_for = [0.0] * (self.n_worker_slots // self._n_devices)
+        for seconds in sorted(missing, reverse=True):
+            heapq.heapreplace(busy_for, busy_for[0] + seconds)
+        return max(busy_for)
 
     @property
     def device_seconds(self) -> float | None:
         """Return how long all runs train on one device; None until some row has been probed."""
-        runs = ((row.device_seconds_per_run, len(row.runs) + len(row.tuning)) for row in self.rows)
-        return _sum(runs)
+        runs = _known([r.seconds_per_run for r in self.rows for _ in (*r.runs, *r.tuning)])
+        return None if runs is None else sum(runs) * self._n_devices
 
     @property
     def weight_mib(self) -> float:
@@ -152,16 +153,20 @@ class Plan:
             for row in self.rows
         )
 
+    @property
+    def _n_devices(self) -> int:
+        """How many devices train a run together, of all rows."""
+        return max((row.devices_per_run for row in self.rows), default=1)
+
     def remarks(self) -> list[str]:
         """Return what stands below the table of rows."""
         n_tuning = sum(len(row.tuning) for row in self.rows)
         n_runs = sum(len(row.runs) for row in self.rows) + n_tuning
         left = self.seconds_left
         n_sharing = max((row.runs_at_once for row in self.rows), default=1)
-        n_devices = max((row.devices_per_run for row in self.rows), default=1)
         lines = [
             f"{n_runs - self.n_missing} of {n_runs} runs are done, {self.n_missing} are missing; "
-            f"{self.n_worker_slots // n_devices * n_sharing} at a time on {self.device}"
+            f"{self.n_worker_slots // self._n_devices * n_sharing} at a time on {self.device}"
         ]
         if n_tuning:
             n_done = sum(run.is_done for row in self.rows for run in row.tuning)
@@ -389,11 +394,7 @@ def _nominal(spec: RunSpec) -> Vocabulary:
     return build(Tokenizer, spec.tokenizer, at="tokenizer").nominal_vocabulary()
 
 
-def _sum(times: Iterable[tuple[float | None, int]]) -> float | None:
-    """Return the sum of times, each so many times; None if one is not known."""
-    total = 0.0
-    for seconds, n in times:
-        if seconds is None:
-            return None
-        total += seconds * n
-    return total
+def _known(times: Sequence[float | None]) -> list[float] | None:
+    """Return times; None if one of them is not known."""
+    known = [seconds for seconds in times if seconds is not None]
+    return known if len(known) == len(times) else None
