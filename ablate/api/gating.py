@@ -23,7 +23,6 @@ from ablate.api.selecting import (
     load,
     select,
     stored,
-    unfinished,
 )
 from ablate.config import Experiment
 from ablate.errors import AblateError, RunError, SpecError, StoreError
@@ -36,7 +35,7 @@ from ablate.gate.reference_file import ReferenceFile, read, write
 from ablate.report.execution import execution
 from ablate.report.gate import junit as junit_xml
 from ablate.runner.staleness import stale_reason
-from ablate.store import Store, write_whole
+from ablate.store import Store, is_finished, write_whole
 from ablate.wording import counted, listed
 
 _N_FIRST_SEEDS = 3
@@ -128,8 +127,8 @@ def gate(
     Raises:
         SpecError: with every mistake of either file; also if the reference was edited since it
             was blessed, or a check cannot have the seeds.
-        StaleRecordError: if stored runs were made by other code, without ``options.fresh`` and
-            without ``is_stored``.
+        StaleRecordError: if stored runs were made or begun by other code, without
+            ``options.fresh`` and without ``is_stored``.
         StoreError: if ``is_stored`` and something is missing.
         DataError: if the content of the corpus is not known here.
     """
@@ -262,26 +261,15 @@ class _Runs:
             requested = self._options.engine
             engine = None if requested == "auto" else requested
             return _all_stored(selection, RunLookup(store, engine=engine))
-        backend, lookup = workers(self._options)
-        device = backend.worker_slots[0]
-        records = stored(selection, lookup)
-        for run in unfinished(selection, records):
-            records.pop(key_of(run), None)
-        reasons = {key: stale_reason(record, device) for key, record in records.items()}
-        stale = [key for key, reason in reasons.items() if reason]
-        if stale:
-            record = records[stale[0]]
-            raise StaleRecordError(
-                f"{store.results} holds {counted(len(stale), 'run')} that other code may have "
-                f"made: {record['variant']} with seed {record['seed']} ({record['hash']}): "
-                f"{reasons[stale[0]]}; say --fresh to train again, --stored to judge what is "
-                "stored as it is, or --results with another folder"
-            )
-        return records
+        return self._finished(stored(selection, workers(self._options)[1]))
 
     def train(self, runs: Runs) -> Records:
         """Train runs that are not stored; return their records."""
-        return complete(self._select(runs), self._options)[0] if runs else {}
+        if not runs:
+            return {}
+        records, _ = complete(self._select(runs), self._options)
+        self._finished(records)  # other code may have begun one that was interrupted
+        return records
 
     def losses(self, records: Records) -> dict[tuple[str, int], list[float]]:
         """Return the losses of the first steps of runs."""
@@ -306,6 +294,24 @@ class _Runs:
             raise SpecError("--repeats is for checks of the kind 'paired'; the reference has none")
         lookup = RunLookup(Store(Path(folder)))
         return stored(self._select(requested.runs_to_bless(seeds)), lookup)
+
+    def _finished(self, records: Records) -> Records:
+        """Return the records of finished runs.
+
+        Raises:
+            StaleRecordError: if one was made, or begun, by other code.
+        """
+        device = workers(self._options)[0].worker_slots[0]
+        finished = {key: record for key, record in records.items() if is_finished(record)}
+        if stale := [(r, why) for r in finished.values() if (why := stale_reason(r, device))]:
+            record, reason = stale[0]
+            raise StaleRecordError(
+                f"{self._options.results} holds {counted(len(stale), 'run')} that other code may "
+                f"have made: {record['variant']} with seed {record['seed']} ({record['hash']}): "
+                f"{reason}; say --fresh to train again, --stored to judge what is stored as it "
+                "is, or --results with another folder"
+            )
+        return finished
 
     def _select(self, runs: Runs) -> Selection:
         seeds, rows = sorted({seed for _, seed in runs}), sorted({row for row, _ in runs})

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from ablate.api import RunOptions, completing, gating
-from ablate.api.selecting import select, tasks
+from ablate.api.selecting import Records, RunLookup, Selection, select, stored, tasks
 from ablate.cli.app import app
 from ablate.cli.gate import default_reference
 from ablate.errors import SpecError, StoreError
@@ -307,6 +307,23 @@ def test_runs_of_other_code_are_not_judged_unasked(bench: Bench) -> None:
         gating.StaleRecordError, match=r"holds \d run.*: the code has changed since; say --fre"
     ):
         bench.gate(is_stored=False, device="cpu")
+
+
+def test_a_run_that_other_code_began_is_not_judged_in_the_call_that_ends_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.bless()
+    began = {"commit": "9839b24aa1bb", "is_clean": True, "code": "of others"}
+
+    def complete(selection: Selection, _: RunOptions) -> tuple[Records, bool]:
+        bench.store_runs({row: values[:1] for row, values in NEW.items()}, first=9, git=began)
+        return stored(selection, RunLookup(bench.store)), True
+
+    monkeypatch.setattr(gating, "complete", complete)
+    with pytest.raises(
+        gating.StaleRecordError, match=r"holds \d runs? .*the code has changed since"
+    ):
+        bench.gate(is_stored=False, device="cpu", seeds=[6, 7, 8, 9])
 
 
 def test_stored_runs_of_other_code_are_judged_with_a_remark(bench: Bench) -> None:
