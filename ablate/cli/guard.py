@@ -16,7 +16,12 @@ from ablate.errors import AblateError, DamagedFileWarning
 
 INTERRUPTED = 130
 _CONTINUED = ("run", "gate", "fetch")
-"""Commands that continue what an earlier call has begun."""
+"""Commands that continue what an earlier call has begun; with --fresh they begin anew."""
+_CONTINUES = "; the same command continues where this one stopped"
+_BEGINS_ANEW = (
+    "; the same command begins anew; without --fresh it continues the runs that were begun, and "
+    "repeats no finished one"
+)
 _CLOSED_PIPE = 141  # as a shell has it: 128 and the number of SIGPIPE
 _JUDGING = ("run", "gate", "check", "doctor")
 """Commands whose status says whether all is well, which a reader that stops early must not hide."""
@@ -60,8 +65,8 @@ def guarded(command: Callable[Arguments, int | None]) -> Callable[Arguments, Non
             typer.echo(str(error), err=True)
             status = error.exit_status
         except KeyboardInterrupt:
-            more = "; the same command continues where this one stopped"
-            typer.echo(f"interrupted{more if command.__name__ in _CONTINUED else ''}", err=True)
+            more = _CONTINUES if command.__name__ in _CONTINUED else ""
+            typer.echo(f"interrupted{_BEGINS_ANEW if kwargs.get('fresh') else more}", err=True)
             status = INTERRUPTED
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

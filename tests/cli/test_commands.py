@@ -181,6 +181,20 @@ def test_an_interruption_says_what_the_next_call_continues(
     assert ("the same command continues" in capsys.readouterr().err) == continues
 
 
+@pytest.mark.parametrize("fresh", [False, True])
+def test_an_interruption_says_that_what_is_made_afresh_begins_anew(
+    fresh: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*, fresh: bool) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(typer.Exit):
+        guarded(run)(fresh=fresh)
+    error = capsys.readouterr().err
+    assert ("begins anew; without --fresh it continues" in error) == fresh
+    assert ("the same command continues where" in error) != fresh
+
+
 def test_a_new_experiment_is_commented_and_valid(ablate: Ablate, folder: Path) -> None:
     assert ablate("init", "mine").stdout == "mine.yaml\n"
     text = (folder / "mine.yaml").read_text(encoding="utf-8")
