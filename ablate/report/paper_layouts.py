@@ -81,7 +81,7 @@ def narang(experiment: Experiment, results: Results) -> tuple[list[Block], list[
     """Return the columns of the layout; no row begins a group."""
     sets = [Column(f"test.{name}.bleu", "BLEU", name) for name in results.sets]
     first = results.sets[0] if results.sets else ""
-    others = [Column(f"test.{first}.{name}", name, first) for name in results.metrics]
+    others = [Column(f"test.{first}.{n}", measure_name(n), first) for n in results.metrics]
     blocks = [
         (Column("row", "model", kind="row"), [Cell(row.name) for row in experiment.rows]),
         *known(
