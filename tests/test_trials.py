@@ -61,6 +61,16 @@ def test_a_trial_leaves_the_table_of_the_whole_experiment(
     )
 
 
+def test_a_damaged_run_of_a_baseline_that_is_not_asked_for_stays(path: Path) -> None:
+    store = Store(Path("results"))
+    selection = finish(path, store.results)
+    record = run(path).records["baseline", 1]
+    store.save({**record, "files": {"tokenizer.json": {"bytes": 9, "sha256": "of another"}}})
+    (store.path(record["hash"]) / "tokenizer.json").write_text("damaged", encoding="utf-8")
+    assert len(run(path, only=["none"]).records) == 2 * len(selection.experiment.seeds)
+    assert store.load(record["hash"]) is not None
+
+
 @pytest.mark.figures
 def test_figures_are_of_the_runs_of_the_table(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = list[int]()

@@ -61,7 +61,8 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
         device = backend.worker_slots[0]
         check_distinct(selection.whole, device)
         records = stored(selection, lookup)
-        if not options.fresh and _set_aside_damaged(records, store):
+        requested = {run: records[run] for run in map(key_of, selection.runs) if run in records}
+        if not options.fresh and _set_aside_damaged(requested, store):
             records = stored(selection, lookup)
         options = replace(options, engine=lookup.engine or options.engine)
         is_trained = not options.fresh and not unfinished(selection, records)
