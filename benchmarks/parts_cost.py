@@ -128,8 +128,7 @@ class Rival:
 
 def speeds(options: argparse.Namespace) -> dict[str, list[float]]:
     """Return how fast the preset is with the changes of ``--one``, as a ratio in every round."""
-    torch.set_num_threads(1)
-    device = devices.find(options.device)[0]
+    device = set_up(options)
     torch_device = torch.device(device.kind)
     own, other = (rival(changes, device, options) for changes in ((), json.loads(options.one)))
     ratios: dict[str, list[float]] = {name: [] for name in SPEEDS}
@@ -159,13 +158,21 @@ def rival(changes: Sequence[str], device: devices.Device, options: argparse.Name
 
 def peak(options: argparse.Namespace) -> dict[str, float]:
     """Return the peak memory of training the preset with the changes of ``--one``."""
-    torch.set_num_threads(1)
+    device = set_up(options)
     run = preset(options.preset, *json.loads(options.one))
-    device = devices.find(options.device)[0]
     precision = devices.resolve(run.training.precision, device)
     engine = resolve("auto", device.kind)
     probe = measuring.probe(run, prepare(run), torch.device(device.kind), precision, engine)
     return {"mib": probe["train_peak_mib"]}
+
+
+def set_up(options: argparse.Namespace) -> devices.Device:
+    """Set this process up as that of a run; return its device."""
+    torch.set_num_threads(1)
+    device = devices.find(options.device)[0]
+    if device.kind == "cuda":
+        devices.compute_deterministically()
+    return device
 
 
 def entry(row: Row, ratios: Mapping[str, Sequence[float]], memory: float) -> dict[str, Any]:

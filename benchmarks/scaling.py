@@ -154,6 +154,8 @@ def a_step(axis: str, size: int, device: str) -> Point:
     )
     torch.set_num_threads(1)
     first_device = devices.find(device)[0]
+    if first_device.kind == "cuda":
+        devices.compute_deterministically()  # as runs do
     precision = devices.resolve(run.training.precision, first_device)
     data = random_pairs(sizes["vocabulary"], sizes["length"], 8 * sizes["batch_tokens"])
     engine = resolve("auto", first_device.kind)

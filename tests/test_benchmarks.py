@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,11 +13,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ablate import measuring
+from ablate.runner import devices
+from ablate.runner.devices import Device
+
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import decoding_speed  # noqa: E402
 import findings  # noqa: E402
+import parts_cost  # noqa: E402
 import scaling  # noqa: E402
 import step_profile  # noqa: E402
 import training_speed  # noqa: E402
@@ -81,6 +87,26 @@ def test_a_single_size_is_refused_before_anything_is_measured(
         with pytest.raises(SystemExit):
             scaling._options()
         assert "leaves fewer than two sizes of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_a_gpu_is_measured_as_runs_use_it(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With deterministic kernels, which are slower."""
+    calls: list[str] = []
+
+    def probe(*_: object) -> dict[str, float]:
+        calls.append("probe")
+        names = "target_tokens_per_step", "train_target_tokens_per_second", "train_peak_mib"
+        return dict.fromkeys(names, 1.0)
+
+    monkeypatch.setattr(devices, "find", lambda _: [Device(device)])
+    monkeypatch.setattr(devices, "resolve", lambda *_: "fp32")
+    monkeypatch.setattr(devices, "compute_deterministically", lambda: calls.append("set up"))
+    monkeypatch.setattr(measuring, "probe", probe)
+    monkeypatch.setattr(parts_cost, "prepare", lambda _: None)
+    scaling.a_step("length", 8, device)
+    parts_cost.peak(Namespace(device=device, preset="laptop", one="[]"))
+    assert calls == (["set up", "probe"] if device == "cuda" else ["probe"]) * 2
 
 
 @pytest.mark.parametrize(
