@@ -203,7 +203,7 @@ def test_one_kind_of_parameter_is_enough(name: str, is_matrix: bool) -> None:
         x.grad = None
         x.sum().backward()
         optimizer.step()
-    assert bool((x < 1).all())
+    assert bool((x - 1).sum() < 0)  # soap moves where there is no gradient, too
     optimizer.zero_grad(set_to_none=True)
     assert x.grad is None
 
