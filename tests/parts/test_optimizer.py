@@ -509,6 +509,38 @@ def test_cautious_adamw_leaves_out_what_the_gradient_speaks_against() -> None:
     assert len(shares) > 1, "some step must be against the gradient"
 
 
+def test_soap_finds_bases_where_single_precision_does_not_converge(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    eigh, types = torch.linalg.eigh, set[torch.dtype]()
+
+    def single() -> list[Tensor]:
+        bowl = Bowl(torch.float32)
+        optimizer = make(bowl, "soap")
+        set_lr(optimizer, LR)
+        return descend(bowl, optimizer)
+
+    def in_double(x: Tensor) -> object:
+        types.add(x.dtype)
+        if x.dtype == torch.float32:
+            raise torch.linalg.LinAlgError("failed to converge")  # type: ignore[attr-defined]
+        return eigh(x)
+
+    expected = single()
+    monkeypatch.setattr(torch.linalg, "eigh", in_double)
+    assert_same(single(), expected, 1e-4)
+    assert types == {torch.float32, torch.float64}
+
+
+def test_soap_diverges_without_an_error_where_a_gradient_is_not_finite() -> None:
+    x = nn.Parameter(torch.ones(2, 3))
+    optimizer = build(Optimizer, choose(Optimizer, "soap")).make([Group([x], is_matrix=True)])
+    for _ in range(2):
+        x.grad = torch.full((2, 3), math.nan)
+        optimizer.step()
+    assert bool(x.isnan().all())
+
+
 def test_soap_takes_the_steps_of_its_paper() -> None:
     """A matrix, with the momentum in the original space, as algorithm 3 has it; adamw beside it."""
     every = 2

@@ -279,9 +279,18 @@ class SoapOptimizer(PerParameter):
 
 
 def _eigenvectors(factor: Tensor) -> Tensor:
-    """Return the eigenvectors of a symmetric matrix as columns, largest eigenvalue first."""
-    vectors: Tensor = torch.linalg.eigh(factor).eigenvectors.flip(-1)
-    return vectors
+    """Return the eigenvectors of a symmetric matrix as columns, largest eigenvalue first.
+
+    Where single precision does not converge, they are computed in double, as in the authors' code.
+    Of numbers that are not finite they are not finite, so that the run diverges.
+    """
+    if not bool(factor.isfinite().all()):
+        return torch.full_like(factor, math.nan)
+    try:
+        vectors: Tensor = torch.linalg.eigh(factor).eigenvectors
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+        vectors = torch.linalg.eigh(factor.double()).eigenvectors.to(factor.dtype)
+    return vectors.flip(-1)
 
 
 @register(
