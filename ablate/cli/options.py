@@ -123,7 +123,8 @@ ProbeSeconds = Annotated[
         min=0.0,
         metavar="S",
         envvar="ABLATE_PROBE_SECONDS",
-        help="Seconds for which the speed of each row is measured; by default 8.",
+        help="Seconds for which the speed of each row is measured; by default 8, or less "
+        "where runs are short.",
     ),
 ]
 RESULTS = Path("results")
