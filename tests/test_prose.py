@@ -1,0 +1,240 @@
+"""Numbers in the prose of the pages and of the experiments are those of tables and records."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tarfile
+from collections import Counter
+from collections.abc import Iterator
+from itertools import takewhile
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import pytest
+import typer
+
+from ablate import config
+from ablate.cli.app import app
+from ablate.config import Negligible
+from ablate.gate.check import KINDS
+from ablate.gate.reference_file import read
+from ablate.report.numbers import MINUS
+from tests.test_readme import README, ROOT, committed, tables
+
+TEXT = " ".join(README.split())
+ROUNDED_UP = 0.1
+"""How far a round number may lie from what it stands for, as a share."""
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def records(archive: str) -> list[dict[str, Any]]:
+    """Return the records that an archive below ``results`` holds."""
+    actual = []
+    with tarfile.open(ROOT / "results" / archive) as file:
+        for member in file:
+            if member.name.endswith("/record.json"):
+                content = file.extractfile(member)
+                assert content is not None
+                actual.append(json.load(content))
+    return actual
+
+
+def cells(results: str) -> dict[str, dict[str, str]]:
+    """Return the rows of a table below ``results`` by their names, without marks."""
+    rows = tables(committed(f"results/{results}/table.md"))[""]
+    return {
+        row[""].strip("*"): {key: cell.rstrip("†‡§") for key, cell in row.items()} for row in rows
+    }
+
+
+@pytest.mark.parametrize(
+    ("experiment", "archive", "words", "n_passes"),
+    [
+        ("presets/laptop", "pe", "sees every sentence about three times", 3),
+        ("multi30k/laptop", "multi30k/laptop_pe", "six passes over the text", 6),
+        ("science/f12_dropout", "registered/small_corpus", "seen some thirty times", 30),
+        ("reference/multi30k_en_de", "reference/multi30k_en_de", "75 epochs of 128 batches", 75),
+    ],
+)
+def test_a_text_is_read_as_often_as_its_experiment_says(
+    experiment: str, archive: str, words: str, n_passes: int
+) -> None:
+    text = (ROOT / "experiments" / f"{experiment}.yaml").read_text(encoding="utf-8")
+    assert words in " ".join(text.replace("#", "").split())
+    for record in records(f"{archive}/runs.tar.xz"):
+        train = record["train"]
+        actual = train["steps"] / train["batches_per_epoch"]
+        assert actual == pytest.approx(n_passes, rel=ROUNDED_UP), record["hash"]
+
+
+def test_verdicts_of_the_atlas_are_counted() -> None:
+    counts = [
+        Counter(row["verdict ±1 BLEU"] for row in cells(name).values())
+        for name in ("atlas", "atlas_tuned")
+    ]
+    whole, tuned = ([each[v] for v in ("better", "worse", "cannot tell")] for each in counts)
+    better, worse, unknown = whole
+    said = f"{better} are better than the baseline, {worse} worse, and {unknown} cannot be told"
+    assert said in TEXT
+    assert tuned[0] == 4  # which are named
+    assert f"of {sum(tuned)}, Muon, SOAP, cautious AdamW and the schedule WSD are better" in TEXT
+    assert f"{tuned[1]} worse, {tuned[2]} cannot be told" in TEXT
+
+
+def test_deep_models_have_the_bleu_of_their_table() -> None:
+    rows = cells("registered/depth_rate")
+    bleu = {name: row["BLEU test"] for name, row in rows.items()}
+    n = rows["baseline"]["done"].partition("/")[0]
+    assert f"with {dict(zip('23', ('two', 'three'), strict=True))[n]} seeds that no claim" in TEXT
+    assert f"they have {bleu['admin']} and {bleu['b2t']} BLEU" in TEXT
+    assert f"Pre-LN {bleu['baseline']} and Post-LN {bleu['post']}:" in TEXT
+
+
+def test_further_studies_of_multi30k_cost_what_their_tables_say() -> None:
+    costs = {
+        (study, row): of["ΔBLEU test2016"].lstrip(MINUS)
+        for study in ("norm", "heads", "scaling")
+        for row, of in cells(f"multi30k/laptop_{study}").items()
+    }
+    assert f"the last norm costs {costs['norm', 'dropout last']} BLEU" in TEXT
+    one, sixteen = costs["heads", "1 head"], costs["heads", "16 heads"]
+    assert f"where one costs {one} and sixteen cost {sixteen}" in TEXT
+    wide, narrow = (costs["scaling", f"scaling=none n_heads={n}"] for n in (4, 16))
+    assert f"costs {wide} with keys of 32 dimensions and {narrow} with keys of 8" in TEXT
+
+
+def test_other_instructions_of_the_cpu_give_the_numbers_of_their_records() -> None:
+    bleu: dict[str, list[float]] = {}
+    for record in records("pe/runs_avx2.tar.xz"):
+        bleu.setdefault(record["variant"], []).append(record["test"]["test"]["bleu"])
+    baseline, none = (mean(bleu[row]) for row in ("baseline", "none"))
+    assert f"the baseline has {baseline:.2f} and `none` {none:.2f} BLEU" in TEXT
+
+
+def test_the_reference_of_multi30k_is_that_of_its_records() -> None:
+    runs = sorted(records("reference/multi30k_en_de/runs.tar.xz"), key=lambda run: run["seed"])
+    of_set = {
+        name: [run["test"][name]["bleu_lc_tok"] for run in runs]
+        for name in ("test2016", "test2017")
+    }
+    (row,) = (
+        row
+        for row in tables(page("gate.md"))["lower-cased BLEU of Moses tokens"]
+        if "this reference" in row.values()
+    )
+    assert row["seeds"] == ", ".join(f"{value:.2f}" for value in of_set["test2016"])
+    for name, values in of_set.items():
+        assert row[name] == f"{mean(values):.2f} ± {stdev(values):.2f}"
+    first = of_set["test2016"]
+    assert f"comes to {mean(first):.1f} ± {stdev(first):.1f} lower-cased BLEU" in TEXT
+
+
+def percent(share: float, n_decimals: int) -> str:
+    return f"{100 * share:.{n_decimals}f}%"
+
+
+def error(share: float, n: int) -> float:
+    """Return the Monte Carlo standard error of a share of ``n``."""
+    return math.sqrt(share * (1 - share) / n)
+
+
+def lines(name: str) -> set[tuple[str, ...]]:
+    """Return the rows of all tables of a page."""
+    found = re.findall(r"^\|(.*)\|$", page(name), re.MULTILINE)
+    return {tuple(cell.strip() for cell in line.split("|")) for line in found}
+
+
+def test_the_rates_of_wrong_tables_are_those_that_were_simulated() -> None:
+    file = ROOT / "results" / "benchmarks" / "table_errors.json"
+    simulated, written = json.loads(file.read_text(encoding="utf-8")), lines("statistics.md")
+    for each in simulated["false_differences"]:
+        of, paired, n = each["setting"], each["wrong_paired"], each["n_simulations"]
+        rates = percent(each["wrong"], 2), percent(each["wrong_error"], 2)
+        others = percent(paired, 1), percent(error(paired, n), 1)
+        assert (of["name"], str(of["variants"]), str(of["seeds"]), *rates, *others) in written
+    for each in simulated["power"]:
+        names = "power", "power_error", "holm", "holm_error"
+        rates_of_both = (percent(each[key], 1) for key in names)
+        assert ("", str(each["variants"]), str(each["seeds"]), *rates_of_both) in written
+    for each in simulated["sentences"]:
+        names = "single", "single_error", "simultaneous", "simultaneous_error"
+        label = f"all seeds share {each['shared']:.1f} BLEU"
+        assert (label, str(each["seeds"]), *(percent(each[key], 2) for key in names)) in written
+
+
+def test_the_rates_of_wrong_gates_are_those_that_were_simulated() -> None:
+    file = ROOT / "results" / "benchmarks" / "gate_errors.json"
+    written = lines("gate.md")
+    for each in json.loads(file.read_text(encoding="utf-8"))["rates"]:
+        of = each["setting"]
+        shape = of["shape"].partition(" (")[0] + (", further off" if of["further"] > 1 else "")
+        blessed = (percent(each[key][0], 1) for key in ("blessed_at_once", "blessed"))
+        rates = (
+            " ± ".join(percent(rate, 2) for rate in each[key]) for key in ("false_alarms", "power")
+        )
+        setting = f"`{of['kind']}`", shape, f"{of['std']:g}", str(of["n_checks"])
+        assert (*setting, *blessed, f"{each['seeds']:.1f}", *rates) in written
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "experiments" / "science").glob("*.yaml")), ids=str)
+def test_a_finding_has_the_words_of_its_experiment(path: Path) -> None:
+    comment = takewhile(lambda line: line.startswith("#"), path.read_text("utf-8").splitlines())
+    literature = " ".join(line.removeprefix("#").strip() for line in comment)
+    assert f"\n\n{literature}\n\n" in page("findings.md"), "write it anew: benchmarks/findings.py"
+
+
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CHANGELOG.md")
+
+
+def commands(path: Path) -> Iterator[list[str]]:
+    """Yield the words of every command of ours that stands in a page, in a line or in a block."""
+    text = re.sub(r"\\\n\s*", "", path.read_text(encoding="utf-8"))
+    inline = re.findall(r"`(ablate\s[^`]+)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))
+    blocks = re.findall(r"^```bash\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = [part for block in blocks for line in block.splitlines() for part in line.split("&&")]
+    for each in (*inline, *lines):
+        words = each.split("#")[0].partition("|")[0].split()
+        if words and words[0].rpartition("/")[2] == "ablate":
+            yield words[1:]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_command_and_option_of_a_page_is_there(path: Path) -> None:
+    for words in commands(path):
+        command = typer.main.get_command(app)
+        while isinstance(command, typer.core.TyperGroup) and words and words[0][0] != "-":
+            assert words[0] in command.commands, words
+            command = command.commands[words.pop(0)]
+        known = {option for each in command.params for option in each.opts} | {"--help"}
+        if command.name == "ablate":
+            known |= {"--install-completion"}
+        for word in words:
+            option = word.partition("=")[0].rstrip(",.;:)]")
+            assert not option.startswith("--") or option in known, (command.name, option)
+
+
+def samples(name: str, language: str) -> list[str]:
+    """Return the blocks of a page in a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", page(name), re.MULTILINE | re.DOTALL)
+
+
+def test_the_checks_of_the_page_on_the_gate_are_a_reference(tmp_path: Path) -> None:
+    (sample,) = (each for each in samples("gate.md", "yaml") if "checks:" in each)
+    (tmp_path / "x.yaml").write_text(sample, encoding="utf-8")
+    checks = read(tmp_path / "x.yaml").reference.checks
+    assert {check.kind for check in checks.values()} == set(KINDS)
+
+
+def test_the_keys_of_the_page_on_statistics_are_those_of_an_experiment(tmp_path: Path) -> None:
+    text = "extends: ablate:presets/laptop\nvariants: {deep: {model.n_layers: 3}}\n"
+    blocks = samples("statistics.md", "yaml")
+    assert len(blocks) == 2
+    for block in blocks:
+        (tmp_path / "x.yaml").write_text(text + block, encoding="utf-8")
+        assert config.load(tmp_path / "x.yaml").negligible == Negligible()
