@@ -1,4 +1,4 @@
-"""Child processes that end with their parent, how they ended, and memory that is given back."""
+"""Child processes that end with their parent, how they ended; waits; memory that is given back."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _PR_SET_PDEATHSIG = 1
+_PAUSE_S = 0.001
 
 
 def die_with_parent(parent: int | None = None) -> None:
@@ -47,6 +49,18 @@ def signal_blocked(number: signal.Signals) -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def is_true_within(seconds: float, condition: Callable[[], bool]) -> bool:
+    """Return whether ``condition`` returns True within some seconds.
+
+    It is called every millisecond or so, because it may give the other runs of a process their
+    turns: each of these makes one step from call to call.
+    """
+    until = time.monotonic() + seconds
+    while not (is_true := condition()) and time.monotonic() < until:
+        time.sleep(_PAUSE_S)
+    return is_true
 
 
 def exit_reason(status: int) -> str:

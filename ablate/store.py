@@ -25,6 +25,7 @@ from filelock import FileLock, Timeout
 from ablate import writing
 from ablate.errors import DamagedFileWarning, StoreError
 from ablate.hashing import sha256, sha256_of_file, sha256_of_text
+from ablate.processes import is_true_within
 from ablate.record import FileContent, read_match, read_probe, read_record
 from ablate.wording import counted, suggest
 
@@ -35,7 +36,7 @@ Check = Callable[[object], dict[str, Any]]
 """Returns the content of a file; raises ValueError if it is no record, probe or match."""
 _R = TypeVar("_R", bound=Mapping[str, Any])
 
-_POLL_S = 0.1
+_POLL_S = 0.1  # from one try to lock to the next
 _LARGE_BYTES = 2**20
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 _DIGEST = "digest"
@@ -169,7 +170,7 @@ class Store:
 
         Args:
             run: the hash.
-            should_stop: called while waiting; True ends it.
+            should_stop: called very often while waiting; True ends it.
 
         Yields:
             Whether the lock is held; False only after ``should_stop``.
@@ -178,11 +179,11 @@ class Store:
             StoreError: if the folder cannot be written to, or its file system has no locks.
         """
         folder = self.path(run)
-        lock = FileLock(folder / "lock", poll_interval=_POLL_S, thread_local=False)
+        lock = FileLock(folder / "lock", poll_interval=0.0, thread_local=False)
         with writable(folder):
             folder.mkdir(parents=True, exist_ok=True)
         with writable(folder / "lock"), suppress(Timeout):
-            lock.acquire(cancel_check=should_stop)
+            lock.acquire(cancel_check=lambda: is_true_within(_POLL_S, should_stop))
         try:
             yield lock.is_locked
         finally:

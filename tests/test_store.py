@@ -205,6 +205,25 @@ def test_a_second_process_waits_until_the_first_has_died(store: Store) -> None:
     process.communicate()
 
 
+def test_other_runs_of_a_process_go_on_while_one_waits_for_its_lock(store: Store) -> None:
+    """With ``should_stop`` a waiting run yields its turn: each call is a step of the others."""
+    n_calls = 0
+
+    def wait() -> None:
+        def should_stop() -> bool:
+            nonlocal n_calls
+            n_calls += 1
+            return n_calls == 100
+
+        with store.lock(RUN, should_stop):
+            pass
+
+    with store.lock(RUN), ThreadPoolExecutor(1) as pool:
+        began = time.monotonic()
+        pool.submit(wait).result()
+    assert time.monotonic() - began < 5  # a tenth of a second for each call would be 10
+
+
 def test_waiting_for_a_lock_can_be_stopped(store: Store) -> None:
     def is_held() -> bool:
         with store.lock(RUN, should_stop=lambda: True) as held:
