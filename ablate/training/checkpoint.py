@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import pickle
 import warnings
 import zipfile
 import zlib
@@ -14,6 +16,19 @@ import torch
 from ablate.errors import DamagedFileWarning
 from ablate.training.weights import Weights
 from ablate.writing import atomic_write
+
+_BROKEN = (
+    zipfile.BadZipFile,
+    zlib.error,
+    pickle.UnpicklingError,
+    EOFError,
+    LookupError,
+    NotImplementedError,
+    ValueError,
+)
+"""What Python and `torch.load` raise for a damaged file, beside a `RuntimeError` and `OSError`."""
+_DAMAGE = ("PytorchStreamReader", "inline_container")
+"""Parts of the messages of a `RuntimeError` by which `torch.load` says that a file is damaged."""
 
 
 def save(
@@ -58,9 +73,7 @@ def restore(
         unfinished.unlink()
     if not file.exists():
         return None
-    content: dict[str, Any] | None = None
-    if _is_intact(file):
-        content = torch.load(file, map_location=weights.map_location, weights_only=True)
+    content = _load(file, weights.map_location)
     if content is None or not (_fits(content["model"], weights) and is_usable(content["loop"])):
         reason = "is damaged" if content is None else "has lost its snapshots, or is of other code"
         warnings.warn(f"{file}: {reason}; the run begins anew", DamagedFileWarning, stacklevel=2)
@@ -75,10 +88,32 @@ def _fits(saved: Mapping[str, torch.Tensor], weights: Weights) -> bool:
     return {name: tensor.shape for name, tensor in saved.items()} == weights.shapes()
 
 
+def _load(file: Path, map_location: torch.device) -> dict[str, Any] | None:
+    """Return the content of a checkpoint; None if the file is damaged, its table of parts included.
+
+    Other errors are raised, such as lack of memory: the file must not be removed for these.
+    """
+    try:
+        if not _is_intact(file):
+            return None
+        content: dict[str, Any] = torch.load(file, map_location=map_location, weights_only=True)
+    except _BROKEN:
+        return None
+    except OSError as error:
+        if error.errno == errno.EINVAL:  # an offset that no file has
+            return None
+        raise
+    except RuntimeError as error:
+        if any(text in str(error) for text in _DAMAGE):
+            return None
+        raise
+    return content
+
+
 def _is_intact(file: Path) -> bool:
     """Return whether all parts have their checksums, which `torch.load` does not verify."""
-    try:
-        with zipfile.ZipFile(file) as parts:
+    with zipfile.ZipFile(file) as parts:
+        try:
             return parts.testzip() is None
-    except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, zlib.error):
-        return False
+        except RuntimeError:  # a part that seems to be encrypted, or packed in an unknown way
+            return False

@@ -19,6 +19,7 @@ from ablate.errors import DamagedFileWarning, DivergedError
 from ablate.training import Progress, TrainingResult, checkpoint, loop, train
 from ablate.training.averaging import Snapshots
 from ablate.training.step import make_optimizer
+from ablate.training.weights import Weights
 from ablate.writing import atomic_write
 from tests.training.reversal import fresh, job, nll, run, run_spec, run_with_interruptions
 
@@ -158,6 +159,47 @@ def test_a_damaged_file_begins_the_training_anew(name: str, is_cut: bool, tmp_pa
     with pytest.warns(DamagedFileWarning, match="checkpoint.pt: .*; the run begins anew"):
         _, again = go(spec, tmp_path)
     assert_same(weights, again)
+
+
+@pytest.mark.parametrize(
+    ("offset", "bits"),
+    [(0, 1), (6, 0xFF), (8, 1), (10, 1), (21, 1), (-50, 1), (-22, 1)],
+    ids=["magic", "version", "flag", "method", "size", "its_offset", "end"],
+)
+def test_a_damaged_table_of_parts_begins_the_training_anew(
+    offset: int, bits: int, tmp_path: Path
+) -> None:
+    """The table at the end of a checkpoint has no checksum of its own.
+
+    An offset is from the beginning of the table, or from the end of the file.
+    """
+    model = fresh(run_spec())
+    weights, optimizer = Weights(model), make_optimizer(run_spec(), model)
+    file = tmp_path / "checkpoint.pt"
+    checkpoint.save(file, weights, optimizer, {"step": 1})
+    content = bytearray(file.read_bytes())
+    content[offset if offset < 0 else content.index(b"PK\x01\x02") + offset] ^= bits
+    file.write_bytes(content)
+    with pytest.warns(DamagedFileWarning, match=r"checkpoint.pt: is damaged; the run begins anew"):
+        assert checkpoint.restore(file, weights, optimizer) is None
+    assert not file.exists()
+
+
+def test_a_checkpoint_stays_where_memory_does_not_suffice_to_load_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = fresh(run_spec())
+    weights, optimizer = Weights(model), make_optimizer(run_spec(), model)
+    checkpoint.save(tmp_path / "checkpoint.pt", weights, optimizer, {"step": 1})
+
+    def load(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "load", load)
+        with pytest.raises(torch.OutOfMemoryError):
+            checkpoint.restore(tmp_path / "checkpoint.pt", weights, optimizer)
+    assert checkpoint.restore(tmp_path / "checkpoint.pt", weights, optimizer) == {"step": 1}
 
 
 def test_a_checkpoint_of_other_code_begins_the_training_anew(tmp_path: Path) -> None:
