@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -15,7 +15,7 @@ from ablate.config.messages import unknown
 from ablate.config.paths import file_path
 from ablate.config.source import Mark, Mistake, Node, Source, UnreadableError, parse, source_of
 from ablate.registry import PluginError, load_plugin
-from ablate.wording import nearest
+from ablate.wording import nearest, no_such
 
 SECTIONS = ("variants", "grid", "leave_one_out")
 """The three ways to make rows."""
@@ -49,7 +49,7 @@ def read(path: Path, overrides: Sequence[str], mistakes: list[Mistake]) -> tuple
     for layer in layers:
         rows = _variants(layer)
         mistakes += [
-            Mistake(row.mark, row.path, _CHANGES_NOTHING)
+            Mistake(row.mark, row.path, _removes_nothing(name, inherited))
             for name, row in rows.items()
             if is_whole and row.value is None and name not in inherited
         ]
@@ -60,6 +60,13 @@ def read(path: Path, overrides: Sequence[str], mistakes: list[Mistake]) -> tuple
     kept = {name: row for name, row in _variants(tree).items() if row.value is not None}
     value = {**dict(tree.items()), "variants": replace(variants, value=kept)}
     return replace(tree, value=value), is_whole
+
+
+def _removes_nothing(name: str, inherited: Collection[str]) -> str:
+    """Return what is wrong with a row that is null and that no layer below has."""
+    if not inherited:
+        return _CHANGES_NOTHING
+    return f"leaves out a row that is not inherited: {no_such('row', name, sorted(inherited))}"
 
 
 def _merged(layers: Sequence[Node]) -> Node:

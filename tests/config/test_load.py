@@ -267,8 +267,15 @@ def test_a_row_that_is_null_is_no_longer_inherited(folder: Folder) -> None:
     assert names(config.load(child, ["variants.b=null"])) == ["baseline"]
     again = folder.load("extends: child.yaml\nvariants: {a: {model.residual: pre}}")
     assert again.rows[1].changes == {"model.residual": "pre"}
-    reasons = folder.reasons("extends: parent.yaml\nvariants: {c: null}")
-    assert reasons == ["changes nothing; give a change, as in {model.norm: rms}"]
+
+
+def test_a_null_row_that_is_not_inherited_names_those_that_are(folder: Folder) -> None:
+    folder.write("parent.yaml", "variants: {learned: {model.norm: rms}, b: {model.norm: none}}")
+    reasons = folder.reasons("extends: parent.yaml\nvariants: {lerned: null}")
+    assert reasons == [
+        "leaves out a row that is not inherited: no row is called 'lerned'; did you mean "
+        "'learned'? known: b, learned"
+    ]
 
 
 def test_parents_with_one_name_for_two_rows_are_refused(
