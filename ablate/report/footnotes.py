@@ -10,9 +10,9 @@ from ablate.report.budget import budget
 from ablate.report.cells import Footnote
 from ablate.report.execution import execution
 from ablate.report.intervals import exceptions, intervals
-from ablate.report.measures import DIVERGED, PARTIAL, measure_name
+from ablate.report.measures import DIVERGED, PARTIAL, measure_name, sets_of_zeros
 from ablate.report.results import DECODE_SPEED, MEMORY, TRAIN_SPEED, Results
-from ablate.wording import counted, listed, seeds_named
+from ablate.wording import and_list, counted, listed, seeds_named
 
 _MOST_CHARACTERS = 300  # of an error message
 
@@ -127,6 +127,8 @@ def _columns(results: Results) -> Iterator[Footnote]:
             "tokenizers differ, so that losses are compared in bits per character of the "
             "references and not per token"
         )
+    if zeros := sets_of_zeros(results):
+        texts.append(f"BLEU on {and_list(zeros)} is 0 in all rows (in the CSV and the JSON)")
     if texts:
         yield Footnote("columns", "; ".join(texts))
     without_ratio = [

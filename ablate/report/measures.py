@@ -81,14 +81,25 @@ def more(results: Results) -> list[Block]:
         blocks.append(means(results, Column(metric, measure_name(metric), first)))
         blocks.append(_differences(results, metric))
         blocks.append(_intervals(results, metric))
+    zeros = sets_of_zeros(results)
     for name in others:
+        if name in zeros:
+            continue
         metric = f"test.{name}.bleu"
-        if not any(row.metrics[metric].mean for row in results.summaries if metric in row.metrics):
-            continue  # nothing but zeros, which are in the CSV
         blocks.append(means(results, Column(metric, "BLEU", name, rank=1)))
         blocks.append(_differences(results, metric, rank=1))
         blocks.append(_intervals(results, metric, rank=1))
     return known(blocks)
+
+
+def sets_of_zeros(results: Results) -> list[str]:
+    """Return the test sets, the first apart, on which every row has 0 BLEU: they have no column."""
+
+    def has_score(name: str) -> bool:
+        key = f"test.{name}.bleu"
+        return any(row.metrics[key].mean for row in results.summaries if key in row.metrics)
+
+    return [name for name in results.sets[1:] if not has_score(name)]
 
 
 def known(blocks: Iterable[Block]) -> list[Block]:

@@ -655,6 +655,10 @@ def test_a_test_set_of_zeros_is_left_to_the_csv(
     assert not any("test_long" in key for key in keys)
     assert "test.test_novel.bleu" in keys
     assert "test.test_long.bleu.mean" in render(laid_out, "csv")
+    note = "BLEU on test_long is 0 in all rows (in the CSV and the JSON)"
+    assert note in notes(laid_out)["columns"]
+    records["learned", 1]["test"]["test_long"]["bleu"] = 0.1
+    assert "is 0 in all rows" not in notes(table(experiment, records))["columns"]
 
 
 def test_an_experiment_without_variants_has_nothing_to_compare(tmp_path: Path) -> None:
