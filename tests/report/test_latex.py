@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -170,3 +171,17 @@ def test_nothing_is_overfull_in_stock_classes(
 ) -> None:
     tables = "\n".join(render(each, "latex", columns=columns) for each in (many, broken))
     assert re.findall(r"Overfull \\hbox.*", compiled(tables, class_, tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("question", "start"),
+    [
+        ("Positions", "Positions. By BLEU"),
+        ("Positions (all)\n", "Positions (all). By BLEU"),
+        ("Do positions matter?", "Do positions matter? By BLEU"),
+        (None, r"made\_up. By BLEU"),
+    ],
+)
+def test_the_caption_is_made_of_sentences(whole: Table, question: str | None, start: str) -> None:
+    text = render(replace(whole, name="made_up", question=question), "latex")
+    assert rf"\caption{{{start}" in text

@@ -96,7 +96,9 @@ def latex(table: Table) -> str:
     joined = [joined_changes(block, most) for block in table.blocks]
     blocks = joined if is_of_paper else [part for block in joined for part in _fitting(block)]
     printed, comments = _notes(table)
-    caption = " ".join(escaped(text) for text in (table.question or table.name, table.conclusion))
+    caption = " ".join(
+        escaped(text) for text in (_sentence(table.question or table.name), table.conclusion)
+    )
     return "\n".join(
         [
             "% needs \\usepackage{booktabs,tabularx}",
@@ -114,6 +116,12 @@ def latex(table: Table) -> str:
             "",
         ]
     )
+
+
+def _sentence(text: str) -> str:
+    """Return ``text`` with a full stop unless it has an end, since the conclusion follows it."""
+    text = text.rstrip()
+    return f"{text}." if text[-1:].isalnum() or text.endswith((")", "]")) else text
 
 
 def _fitting(table: Table) -> list[Table]:
