@@ -8,6 +8,7 @@ from typing import Any
 from ablate.config import BASELINE, Row, value_at
 from ablate.config.labels import compact
 from ablate.config.labels import labels as labels
+from ablate.config.merge import merge_schema
 from ablate.registry import choosable
 from ablate.report.cells import NOTHING, Cell
 
@@ -17,11 +18,23 @@ def changed_paths(changes: Iterable[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(path for change in changes for path in change))
 
 
+def shown_paths(rows: Sequence[Row]) -> list[str]:
+    """Return every path that some row changes, and what the baseline has in place of it.
+
+    Of keys that exclude each other, such as ``last`` and ``ema`` of ``training.average``, a row
+    that gives one loses that of the baseline, which would otherwise stand nowhere.
+    """
+    baseline = rows[0].spec.model_dump(mode="json")
+    paths = changed_paths(row.changes for row in rows)
+    others = [other for path in paths for other in _alternatives(path)]
+    return list(dict.fromkeys([*paths, *(o for o in others if value_at(baseline, o) is not None)]))
+
+
 def change_cells(rows: Sequence[Row], path: str) -> list[Cell]:
     """Return what each row has at a path: the file's value, or one that was chosen for it.
 
     A row that does not change the path has an empty cell, one whose value is still to be chosen a
-    question mark.
+    question mark, and one that has another key in place of the path a dash.
     """
     baseline = format_value(value_at(rows[0].spec.model_dump(mode="json"), path), path)
     cells = []
@@ -32,6 +45,8 @@ def change_cells(rows: Sequence[Row], path: str) -> list[Cell]:
         cells.append(Cell(value, row.chosen.get(path, "")) if is_own else Cell())
         if path in row.pending:
             cells[-1] = Cell("?")
+        elif not row.changes.keys().isdisjoint(_alternatives(path)):
+            cells[-1] = Cell(NOTHING)
     return cells
 
 
@@ -55,3 +70,13 @@ def _defaults(key: str, name: str) -> dict[str, str]:
         return {}
     fields = entry.options.model_fields
     return {key: compact(field.default) for key, field in fields.items() if not field.is_required()}
+
+
+def _alternatives(path: str) -> list[str]:
+    """Return the paths that exclude ``path``."""
+    *above, key = path.split(".")
+    schema = merge_schema()
+    for step in above:
+        schema = schema.at(step)
+    others = [other for other in schema.alternatives if other != key]
+    return [".".join((*above, other)) for other in others if key in schema.alternatives]

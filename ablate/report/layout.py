@@ -1,7 +1,8 @@
 """The table of an experiment, as cells.
 
 The first column names the row; then comes one column for each path of the spec that some row
-changes. The baseline says what it has there, a variant only what it changes.
+changes, or takes away by giving another key in its place. The baseline says what it has there, a
+variant only what it changes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import replace
 from ablate.analysis import Records, Sentences
 from ablate.config import Experiment
 from ablate.report.cells import Cell, Column, Footnote, Line, Table
-from ablate.report.changes import change_cells, changed_paths, labels
+from ablate.report.changes import change_cells, labels, shown_paths
 from ablate.report.choices import choices
 from ablate.report.conclusion import conclusion
 from ablate.report.footnotes import footnotes
@@ -98,7 +99,7 @@ def _laid_out(experiment: Experiment, results: Results, blocks: Sequence[Block])
 
 
 def _changes(experiment: Experiment) -> list[Block]:
-    paths = changed_paths(row.changes for row in experiment.rows)
+    paths = shown_paths(experiment.rows)
     return [
         (Column(path, label, kind="change"), change_cells(experiment.rows, path))
         for path, label in zip(paths, labels(paths), strict=True)

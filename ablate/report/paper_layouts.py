@@ -18,7 +18,7 @@ from ablate.analysis import TRAIN_FLOPS, Verdict, higher_is_better, verdict
 from ablate.config import Experiment, Row
 from ablate.report.budget import MARKED
 from ablate.report.cells import NOTHING, Cell, Column, Footnote
-from ablate.report.changes import change_cells, changed_paths, labels
+from ablate.report.changes import change_cells, labels, shown_paths
 from ablate.report.measures import (
     DIVERGED,
     Block,
@@ -162,10 +162,10 @@ def _letter(number: int) -> str:
 
 
 def _settings(experiment: Experiment) -> list[Block]:
-    """Return a column for each path that some row changes, in the paper's order."""
+    """Return a column for each path that rows change, in the paper's order."""
     rows = experiment.rows
     order = list(_SYMBOLS)
-    paths = changed_paths(row.changes for row in rows)
+    paths = shown_paths(rows)
     if all(row.changes.get(_DROPOUT[0]) == row.changes.get(_DROPOUT[1]) for row in rows):
         paths = [path for path in paths if path != _DROPOUT[0]]
     paths.sort(key=lambda path: order.index(path) if path in order else len(order))

@@ -16,6 +16,7 @@ from ablate.analysis import TRAIN_FLOPS, comparisons, summarise
 from ablate.config import Experiment, load
 from ablate.config.choices import with_match
 from ablate.report import Table, render, table
+from ablate.report.cells import NOTHING
 from ablate.report.measures import PARTIAL
 from ablate.report.numbers import MINUS, TIMES, signed
 from ablate.wording import and_list
@@ -40,6 +41,23 @@ def test_the_baseline_says_what_it_has_and_a_variant_what_it_changes(whole: Tabl
         "",
     ]
     assert [cell.value for cell in whole.column("model.dims.n_heads")] == ["2", "", "", "1"]
+
+
+def test_what_a_row_has_in_place_of_the_baselines_choice_stands_beside_it(tmp_path: Path) -> None:
+    head = made_up.HEAD.replace("{steps: 10}", "{steps: 10, average: {ema: 0.5}}")
+    variants = "\n  last: {training.average: {last: 3}}\n  epochs: {training.epochs: 2}\n"
+    laid_out = table(made_up.experiment(tmp_path, variants, head=head), {})
+    assert [column.key for column in laid_out.columns if column.kind == "change"] == [
+        "training.average.last",
+        "training.epochs",
+        "training.average.ema",
+        "training.steps",
+    ]
+    cells = {c.key: [cell.value for cell in laid_out.column(c.key)] for c in laid_out.columns}
+    assert cells["training.average.last"] == [NOTHING, "3", ""]
+    assert cells["training.average.ema"] == ["0.5", NOTHING, ""]
+    assert cells["training.epochs"] == [NOTHING, "", "2"]
+    assert cells["training.steps"] == ["10", "", NOTHING]
 
 
 def test_every_number_is_the_analysis(
