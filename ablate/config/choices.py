@@ -13,7 +13,7 @@ from typing import Literal
 
 from ablate.config.experiment import RunSpec
 from ablate.config.match import Match
-from ablate.config.merge import merge, merge_schema, with_value
+from ablate.config.merge import change, merge, merge_schema
 from ablate.config.messages import MistakesError, validated
 from ablate.config.paths import with_file_paths
 from ablate.config.rows import point_name, with_row_name
@@ -35,9 +35,7 @@ class _Point:
         self, row: Row, origin: Origin, how: How, mistakes: list[Mistake]
     ) -> _Result | None:
         """Return a row with these values; None if that is invalid."""
-        layer = replace(origin.tree, value={})
-        for path, node in self.values.items():
-            layer = with_value(layer, path, node)
+        layer = change(replace(origin.tree, value=self.values), mistakes)
         schema = merge_schema()
         tree = merge(origin.tree, layer, schema)
         spec, more = validated(RunSpec, with_file_paths(tree, schema), schema)

@@ -110,8 +110,23 @@ def change(node: Node, mistakes: list[Mistake]) -> Node:
     layer = replace(node, value={})
     for key, value in node.items():
         part = normalize(nested(key.split("."), value), merge_schema())
-        layer = _union(layer, replace(part, start=node.start, key=node.key), mistakes)
+        layer = union(layer, replace(part, start=node.start, key=node.key), mistakes)
     return replace(layer, path=node.path, is_flow=node.is_flow)
+
+
+def union(one: Node, other: Node, mistakes: list[Mistake]) -> Node:
+    """Return two normalized layers as one, in either order the same.
+
+    Values that both give are added to ``mistakes``.
+    """
+    if not (isinstance(one.value, dict) and isinstance(other.value, dict)):
+        line = one.key.line
+        mistakes.append(Mistake(other.key, other.path, f"is given twice; first in line {line}"))
+        return one
+    value = dict(one.items())
+    for key, node in other.items():
+        value[key] = union(value[key], node, mistakes) if key in value else node
+    return replace(one, value=value)
 
 
 def with_value(layer: Node, path: str, value: Node) -> Node:
@@ -196,14 +211,3 @@ def _with_inherited_names(schema: MergeSchema, side: str, model: Node) -> MergeS
             child = replace(child, slot=replace(child.slot, default=name))
         children[key] = child
     return replace(schema, children=children)
-
-
-def _union(one: Node, other: Node, mistakes: list[Mistake]) -> Node:
-    if not (isinstance(one.value, dict) and isinstance(other.value, dict)):
-        line = one.key.line
-        mistakes.append(Mistake(other.key, other.path, f"is given twice; first in line {line}"))
-        return one
-    value = dict(one.items())
-    for key, node in other.items():
-        value[key] = _union(value[key], node, mistakes) if key in value else node
-    return replace(one, value=value)

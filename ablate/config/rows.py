@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from ablate.config.experiment import RunSpec
 from ablate.config.labels import compact, labels
-from ablate.config.merge import leaves, marks, merge, merge_schema, with_value
+from ablate.config.merge import change, leaves, marks, merge, merge_schema, union, with_value
 from ablate.config.messages import validated
 from ablate.config.paths import with_file_paths
 from ablate.config.runs import Origin, Row
@@ -52,7 +52,7 @@ def rows(tree: Node, mistakes: list[Mistake]) -> tuple[list[Row], dict[str, Orig
         valid_rows.append(Row(BASELINE, spec, {}))
         origins[BASELINE] = Origin(base, base, base.start)
     requests: dict[str, RowRequest] = {}
-    for request in _requests(tree):
+    for request in _requests(tree, mistakes):
         if not _has_free_name(request, requests, mistakes):
             continue
         requests[request.name] = request
@@ -71,7 +71,7 @@ def rows(tree: Node, mistakes: list[Mistake]) -> tuple[list[Row], dict[str, Orig
 
 def requested_names(tree: Node) -> list[str]:
     """Return the names of all rows that an experiment requests, the baseline apart."""
-    return [request.name for request in _requests(tree)]
+    return [request.name for request in _requests(tree, [])]
 
 
 def _validated(
@@ -149,24 +149,25 @@ def _spec_with(base: Node, values: Sequence[tuple[str, Node]]) -> RunSpec | None
         return None
 
 
-def _requests(tree: Node) -> Iterator[RowRequest]:
+def _requests(tree: Node, mistakes: list[Mistake]) -> Iterator[RowRequest]:
+    """Yield the rows; what the changes of one give twice is added to ``mistakes``."""
     variants = tree.get("variants")
     for name, layer in variants.items() if variants else ():
         yield RowRequest(name, layer.key, layer.path, layer)
     grid, one_out = tree.get("grid"), tree.get("leave_one_out")
     if grid:
-        yield from _grid(grid)
+        yield from _grid(grid, mistakes)
     if one_out:
         yield from _leave_one_out(one_out)
 
 
-def _grid(grid: Node) -> Iterator[RowRequest]:
+def _grid(grid: Node, mistakes: list[Mistake]) -> Iterator[RowRequest]:
     """Yield a row for every point of the product of all axes, the last axis fastest."""
     axes = dict(grid.items())
     for point in product(*(axis.elements for axis in axes.values())):
-        layer = replace(grid, value={})
-        for (path, axis), node in zip(axes.items(), point, strict=True):
-            layer = with_value(layer, path, replace(node, key=axis.key))
+        pairs = zip(axes.items(), point, strict=True)
+        values = {path: replace(node, key=axis.key) for (path, axis), node in pairs}
+        layer = change(replace(grid, value=values), mistakes)
         name = point_name(list(axes), point)
         yield RowRequest(name, point[-1].start, point[-1].path, layer, is_grid=True)
 
@@ -176,12 +177,12 @@ def _leave_one_out(section: Node) -> Iterator[RowRequest]:
     changes = _named(section.elements) or list(section.items())
     everything = replace(section, value={})
     for _, layer in changes:
-        everything = merge(everything, layer, merge_schema())
+        everything = union(everything, layer, [])  # what is given twice makes rows equal
     yield RowRequest("all", section.key, section.path, everything)
     for index, (name, layer) in enumerate(changes):
         rest = replace(section, value={})
         for _, other in (*changes[:index], *changes[index + 1 :]):
-            rest = merge(rest, other, merge_schema())
+            rest = union(rest, other, [])
         yield RowRequest(f"all - {name}", layer.key, layer.path, rest)
 
 

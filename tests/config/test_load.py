@@ -343,6 +343,26 @@ def test_a_grid_is_a_product_around_the_baseline(folder: Folder) -> None:
     assert experiment.rows[2].changes == {"model.scaling": "none"}
 
 
+@pytest.mark.parametrize("head", ["model.feed_forward", "model.feed_forward.name"])
+def test_a_grid_has_options_before_or_after_the_part(folder: Folder, head: str) -> None:
+    axes = ["model.feed_forward.d_ff: [64]", f"{head}: [gelu]"]
+    for of_file in (axes, axes[::-1]):
+        row = folder.load(f"grid: {{{', '.join(of_file)}}}").rows[1]
+        assert row.spec.model.feed_forward.name == "gelu"
+        assert row.spec.model.feed_forward.options["d_ff"] == 64
+
+
+def test_a_grid_gives_no_value_twice(folder: Folder) -> None:
+    text = "grid: {model.feed_forward: [{name: gelu, d_ff: 64}], model.feed_forward.d_ff: [32]}"
+    assert folder.reasons(text) == ["is given twice; first in line 1"]
+
+
+def test_leave_one_out_has_options_before_the_part(folder: Folder) -> None:
+    text = "leave_one_out: {d: {model.feed_forward.d_ff: 64}, p: {model.feed_forward: gelu}}"
+    whole = folder.load(text).rows[1].spec.model.feed_forward
+    assert (whole.name, whole.options["d_ff"]) == ("gelu", 64)
+
+
 def test_grid_names_tell_their_axes_apart(folder: Folder) -> None:
     text = "grid: {model.encoder.norm: [rms, {name: rms, eps: 1e-3}], model.decoder.norm: [none]}"
     assert names(folder.load(text))[1:] == [
