@@ -27,7 +27,7 @@ from scipy import special
 
 from ablate.analysis import dunnett, spreads
 from ablate.analysis.dunnett import Family
-from ablate.analysis.statistics import LEVEL, Interval, paired_differences
+from ablate.analysis.statistics import LEVEL, Interval, mean_of, paired_differences
 from ablate.analysis.two_way import TwoWay, two_way
 
 Floats = NDArray[np.float64]
@@ -258,7 +258,7 @@ def _without_interval(values: Values, zeros: Mapping[str, Collection[int]], row:
     both = {n: {**dict.fromkeys(zeros.get(n, ()), 0.0), **values[n]} for n in (baseline, row)}
     pairs = _pairs(both, row)
     n_won = sum(pair > 0 for pair in pairs)
-    mean = math.fsum(pairs) / len(pairs) if pairs else None
+    mean = mean_of(pairs) if pairs else None
     return Difference(mean, len(pairs), n_won, "divergence as 0" if has_zeros and pairs else "none")
 
 

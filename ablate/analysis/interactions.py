@@ -16,7 +16,7 @@ import numpy as np
 
 from ablate.analysis.comparison import Comparison
 from ablate.analysis.dunnett import sidak_value
-from ablate.analysis.statistics import Interval
+from ablate.analysis.statistics import Interval, mean_of
 
 Quadruple = tuple[str, str, str, str]
 """The rows with both changes, the first, the second, and neither."""
@@ -75,7 +75,9 @@ def _interaction(
     if not seeds:
         return None
     each = [both[s] - first[s] - second[s] + neither[s] for s in seeds]
-    mean, n = math.fsum(each) / len(each), len(each)
+    mean, n = mean_of(each), len(each)
+    if not math.isfinite(mean):
+        return Interaction(mean, n, None)
     has_departed = any(row in compared.departed for row in rows)
     if has_departed and n > 1:
         error, df = float(np.std(each, ddof=1)) / math.sqrt(n), n - 1

@@ -20,7 +20,7 @@ from scipy import special
 from ablate.analysis.comparison import DEPARTURE_LEVEL
 from ablate.analysis.dunnett import Family, single_value
 from ablate.analysis.spreads import PRIOR_DF, STANDING_OUT_LEVEL
-from ablate.analysis.statistics import LEVEL, Estimate, Interval, paired_differences
+from ablate.analysis.statistics import LEVEL, Estimate, Interval, mean_of, paired_differences
 
 Method = Literal["equal", "paired", "unpaired", "none"]
 
@@ -110,7 +110,7 @@ def _without_interval(before: RowSample, after: RowSample) -> Shift:
         return Shift(0.0, len(pairs) or before.n, "equal")
     if len(pairs) > 1:
         finite = all(map(math.isfinite, pairs))
-        return Shift(math.fsum(pairs) / len(pairs), len(pairs), "paired" if finite else "none")
+        return Shift(mean_of(pairs), len(pairs), "paired" if finite else "none")
     known = before.sd is not None and after.sd is not None
     n = min(before.n, after.n)
     return Shift(after.mean - before.mean, n, "unpaired" if known else "none")

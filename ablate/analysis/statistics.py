@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -63,12 +63,12 @@ class Estimate:
     @property
     def mean(self) -> float:
         """The arithmetic mean; infinite or NaN if a value is."""
-        return _mean(self.values)
+        return mean_of(self.values.values())
 
     @property
     def sd(self) -> float | None:
         """The sample standard deviation (n - 1); None for one seed or a value without bound."""
-        mean = _mean(self.values)
+        mean = mean_of(self.values.values())
         if self.n < 2 or not math.isfinite(mean):
             return None
         deviations = [value - mean for value in self.values.values()]
@@ -99,9 +99,10 @@ class Perplexity(Estimate):
         return perplexity(self.mean_nll)
 
 
-def _mean(values: Mapping[int, float]) -> float:
-    total = sum(values.values())
-    return math.fsum(values.values()) / len(values) if math.isfinite(total) else total
+def mean_of(values: Collection[float]) -> float:
+    """Return the arithmetic mean; infinite or NaN if a value is."""
+    total = sum(values)
+    return math.fsum(values) / len(values) if math.isfinite(total) else total
 
 
 @lru_cache(maxsize=4096)

@@ -204,6 +204,14 @@ def test_a_value_without_bound_is_no_interval_and_spoils_no_other() -> None:
     assert compared.differences["row_1"] == whole.differences["row_1"]
 
 
+def test_values_without_bound_on_both_sides_have_no_mean_difference() -> None:
+    values = {"baseline": {1: math.inf, 2: 1.0}, "row": {1: 1.0, 2: math.inf}}
+    each = compare(values, is_score=False).differences["row"]
+    assert each.estimate is not None
+    assert math.isnan(each.estimate)
+    assert (each.simultaneous, each.method) == (None, "none")
+
+
 def test_rows_without_error_differ_for_certain() -> None:
     values: Values = {"baseline": {1: 10.0, 2: 10.0}, "same": {1: 10.0, 2: 10.0}}
     values["more"] = {1: 12.0, 2: 12.0}

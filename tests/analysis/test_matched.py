@@ -63,6 +63,8 @@ def test_one_seed_has_no_interval() -> None:
 def test_a_value_without_bound_has_no_interval() -> None:
     shift = compare_matched({"a": (sample(1.0, 2.0), sample(math.inf, 2.0))})["a"]
     assert (shift.method, shift.simultaneous) == ("none", None)
+    shift = compare_matched({"a": (sample(math.inf, 2.0), sample(1.0, math.inf))})["a"]
+    assert (shift.method, shift.simultaneous) == ("none", None)
 
 
 def test_rows_of_pairs_share_their_error() -> None:
