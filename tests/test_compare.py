@@ -281,6 +281,17 @@ def test_two_commits_are_compared_by_seed(repository: Path, spec: Path) -> None:
     assert "tables hold none" in compared.text("terminal")
 
 
+def test_tables_of_a_commit_say_where_they_come_from_as_records_do(
+    before: Path, repository: Path, spec: Path
+) -> None:
+    for row in ("baseline", "none", "rms"):
+        change(before, row, lambda record: record["corpus"].update(name="<a_b> [*]"))
+    write_tables(api.report(spec, results=before).table, repository / "pe")
+    _git(repository, "commit", "-qam", "marks")
+    said = notes(api.compare("pe@HEAD", str(before), results=repository))
+    assert "corpus" in said["the same"]
+
+
 def test_tables_of_two_commits_tell_their_tokenizers(repository: Path) -> None:
     assert api.compare("pe@HEAD~1", "pe@HEAD", results=repository).has_one_tokenizer
     table = repository / "pe" / "table.md"

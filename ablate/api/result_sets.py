@@ -24,6 +24,7 @@ from ablate.config import BASELINE, Experiment, RunSpec, experiment_name, shippe
 from ablate.errors import SpecError, StoreError
 from ablate.registry import Choice
 from ablate.report.footnotes import PROVENANCE, provenance
+from ablate.report.formats.markdown import unescaped
 from ablate.store import Store
 
 _AT = "@"
@@ -337,7 +338,7 @@ def _notes(markdown: str) -> dict[str, str]:
     """Return the remarks of a table's Markdown on where its numbers come from."""
     matches = (_NOTE.fullmatch(line) for line in markdown.splitlines())
     return {
-        match["label"]: re.sub(r"\\(.)", r"\1", match["text"])
+        match["label"]: unescaped(match["text"])
         for match in matches
         if match and match["label"] in PROVENANCE
     }

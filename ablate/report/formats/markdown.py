@@ -51,5 +51,11 @@ def _grid(table: Table) -> list[str]:
     return [f"| {' | '.join(row)} |" for row in zip(*columns, strict=True)]
 
 
+def unescaped(text: str) -> str:
+    """Return a text as it was before a table's Markdown escaped it."""
+    plain = re.sub(r"\\(.)", r"\1", text)
+    return plain.replace("&lt;", "<").replace("&gt;", ">")
+
+
 def _escaped(text: str) -> str:
     return _LOOSE_UNDERSCORE.sub(r"\_", " ".join(text.split()).translate(_ESCAPED))
