@@ -44,6 +44,6 @@ def update_speeds(
 def _add_speed(task: Task, store: Store) -> None:
     """Write the speed of a row into the record of a run that is done."""
     with store.lock(task.key):
-        store.save(
-            {**(store.load(task.key) or {}), **record_sections(store.load_probe(task.probe) or {})}
-        )
+        record = store.load(task.key)
+        if record is not None:  # which another call may have removed since
+            store.save({**record, **record_sections(store.load_probe(task.probe) or {})})

@@ -21,6 +21,7 @@ from ablate.runner.probe import n_rounds_of
 from ablate.runner.probing import FEWEST_ROUNDS, MOST_ROUNDS, budget, rounds_within
 from ablate.runner.provenance import hardware, versions
 from ablate.runner.schedule import Limits, missing, schedule
+from ablate.runner.speeds import add_speeds
 from ablate.runner.task import Heartbeat, Task
 from ablate.store import Store
 from tests.runner.conftest import MEASURED, Diary, MakeTask
@@ -196,6 +197,24 @@ def test_a_speed_that_was_measured_before_a_kill_reaches_its_record(
     _run([task("done base", key="base", probe="base")], store, diary, command)
     assert not _journal(store)
     assert (store.load("base") or {})["speed"]["session"] == "before the kill"
+
+
+def test_a_run_that_is_removed_meanwhile_gets_no_speed(
+    store: Store, task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.save_probe("base", MEASURED)
+    _done(store, "base")
+    load, seen = store.load, []
+
+    def load_once(key: str) -> object:
+        seen.append(load(key))
+        (store.path(key) / "record.json").unlink(missing_ok=True)
+        return seen[-1]
+
+    monkeypatch.setattr(store, "load", load_once)
+    add_speeds([task("done base", key="base", probe="base")], store, CPU)
+    assert [record is None for record in seen] == [False, True]
+    assert load("base") is None
 
 
 def test_two_places_are_used_at_the_same_time(
