@@ -106,6 +106,14 @@ def test_a_run_is_its_spec_its_curve_and_its_numbers(store: Store) -> None:
     assert "undisclosed" not in repr(run).lower()
 
 
+def test_no_two_rows_have_one_folder(store: Store) -> None:
+    rows = ["none", "a/b", "a_b", "a%2Fb", ".", "..", "%2E"]
+    names = [exported_run("pe", row, RECORD, Path("missing.csv")).row_folder for row in rows]
+    assert names[0] == "none"
+    assert len({(store.results / name).resolve() for name in names}) == len(rows)
+    assert {(store.results / name).resolve().parent for name in names} == {store.results.resolve()}
+
+
 def test_what_has_not_changed_is_exported_once(store: Store, got: list[ExportedRun]) -> None:
     changed = {**RECORD, "speed": {"decode_sentences_per_second": 9.0}}
     for record in (RECORD, RECORD, changed, {**changed, "status": "failed"}):

@@ -67,6 +67,13 @@ class ExportedRun:
         return f"{self.experiment}/{self.row}/{self.seed}"
 
     @property
+    def row_folder(self) -> str:
+        """Return the row as the name of a folder that no other row has."""
+        if self.row in (".", ".."):
+            return self.row.replace(".", "%2E")
+        return self.row.replace("%", "%25").replace("/", "%2F")
+
+    @property
     def id(self) -> str:
         """Return 16 hex digits for the name, which tell the run's own from other exports."""
         return sha256_of_text(self.name)[:16]

@@ -11,14 +11,14 @@ from ablate.exports.contract import ExportedRun, Exporter
 
 
 class TensorBoard(Exporter):
-    """Writes ``<experiment>/<row>/<seed>/events.out.tfevents.ablate``.
+    """Writes ``<experiment>/<row>/<seed>/events.out.tfevents.ablate``; a row's slash is %2F.
 
     The curve's columns are scalars by step, final numbers are ``final/...`` at the last step, and
     the spec is a set of hyperparameters.
     """
 
     def export(self, run: ExportedRun) -> None:
-        folder = self.folder / run.experiment / run.row.replace("/", "_") / str(run.seed)
+        folder = self.folder / run.experiment / run.row_folder / str(run.seed)
         shutil.rmtree(folder, ignore_errors=True)
         with SummaryWriter(str(folder)) as writer:
             final = {f"final/{name}": value for name, value in run.final.items()}
