@@ -17,7 +17,7 @@ import yaml
 from typer.testing import CliRunner
 
 import ablate
-from ablate import api
+from ablate import api, config
 from ablate.api import scoring
 from ablate.cli.app import app
 from ablate.config import shipped
@@ -250,6 +250,13 @@ def test_methods_leave_the_experiment_as_it_is() -> None:
         "model": {"norm": "rms"},
     }
     assert yaml.safe_load(str(grid))["grid"] == {"model.n_layers": [1, 2]}
+
+
+def test_texts_that_look_like_numbers_stay_texts(tmp_path: Path) -> None:
+    first = ablate.Experiment.baseline(question="12e4").variant("1e3", {"model.norm": "rms"})
+    read = config.load(first.save(tmp_path / "numbers.yaml"))
+    assert read.question == "12e4"
+    assert [row.name for row in read.rows] == ["baseline", "1e3"]
 
 
 def test_what_is_there_already_is_refused() -> None:

@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel
 
 from ablate.api.costs import Cost, Costs
 from ablate.api.measured import MeasuredPart, MeasuredParts
 from ablate.config import RunSpec
+from ablate.config.dumping import dump
 from ablate.config.experiment import PartField, slot_of
 from ablate.config.merge import model_of
 from ablate.errors import SpecError
@@ -218,7 +218,7 @@ def _example(choices: Mapping[str, Any]) -> str:
         for step in above:
             level = level.setdefault(step, {})
         level[last] = choice
-    return yaml.safe_dump(experiment, sort_keys=False, allow_unicode=True, width=100)
+    return dump(experiment, width=100)
 
 
 def _example_of(option: Mapping[str, Any], name: str, schema: Mapping[str, Any]) -> Any:

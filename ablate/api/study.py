@@ -10,12 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from ablate import report as reporting
 from ablate.api import running
 from ablate.api.options import RunOptions
 from ablate.api.selecting import Records, RunLookup, key_of, select, tasks
+from ablate.config.dumping import dump
 from ablate.config.paths import with_absolute_paths
 from ablate.data.corpus import Corpus
 from ablate.errors import SpecError
@@ -110,7 +109,7 @@ class Experiment:
             SpecError: if YAML has no such value.
         """
         content = _plain(with_absolute_paths(_plain(self.content), self._folder))
-        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+        return dump(content)
 
     def save(self, path: Path | str) -> Path:
         """Write its file; return the path.

@@ -13,9 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ablate.api.selecting import Selection, key_of
+from ablate.config.dumping import dump
 from ablate.config.rows import BASELINE
 from ablate.hashing import sha256_of_text
 from ablate.store import Store
@@ -125,7 +124,7 @@ def _differences(current: Any, stored: Any, path: str = "") -> Iterator[str]:
         for key in stored:
             yield from _differences(current.get(key), stored[key], f"{path}.{key}".lstrip("."))
     elif current != stored:
-        text = yaml.safe_dump(stored, default_flow_style=True, width=1000)
+        text = dump(stored, width=1000, flow=True)
         yield f"{path}={text.removesuffix('...' + chr(10)).strip()}"
 
 

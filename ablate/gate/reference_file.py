@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ablate.analysis.summary import Records, summarise
 from ablate.config import Mistake, MistakesError
+from ablate.config.dumping import dump
 from ablate.config.merge import schema_of
 from ablate.config.messages import validated
-from ablate.config.source import Mark, Node, Source, UnreadableError, parse, scalar, source_of
+from ablate.config.source import Mark, Node, Source, UnreadableError, parse, source_of
 from ablate.errors import SpecError
 from ablate.gate.check import KINDS, Check, Flaw
 from ablate.gate.reference import Head, Reference
@@ -120,15 +119,8 @@ def text(reference: Reference) -> str:
     if not reference.pilot_seeds:
         del content["pilot_seeds"]
     content["checks"] = {name: _arranged(check) for name, check in content["checks"].items()}
-    body = yaml.dump(
-        _sorted(content, _ABOVE_CHECKS, ("checks", "blessed")),  # people read the checks first
-        Dumper=_Dumper,
-        sort_keys=False,
-        default_flow_style=None,
-        allow_unicode=True,
-        width=88,
-    )
-    return _HEAD + body
+    content = _sorted(content, _ABOVE_CHECKS, ("checks", "blessed"))  # people read the checks first
+    return _HEAD + dump(content, width=88, flow=None)
 
 
 def _measures(check: Check, records: Records) -> set[str]:
@@ -202,16 +194,3 @@ def _sorted(mapping: dict[str, Any], first: Sequence[str], last: Sequence[str]) 
     between = [key for key in mapping if key not in last]
     keys = dict.fromkeys([*first, *between, *last])
     return {key: mapping[key] for key in keys if key in mapping}
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes YAML that parsers of YAML 1.2 read with the same types."""
-
-
-def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    """Quote a string that YAML 1.2 would read as a number, such as the hash `12e4`."""
-    style = None if scalar(value) == value else "'"
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
-
-
-_Dumper.add_representer(str, _text)

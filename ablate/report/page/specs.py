@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from html import escape
 from typing import Any
 
-import yaml
-
 from ablate.config import Row
+from ablate.config.dumping import dump
 from ablate.record import leaves
 from ablate.report.changes import format_value
 from ablate.report.details import Details
@@ -20,7 +19,7 @@ Values = dict[str, Any]
 def specs(details: Details) -> str:
     """Return how each row differs, in all values that follow from its change, and the baseline."""
     baseline, *rows = details.experiment.rows
-    text = yaml.safe_dump(_plain(baseline), sort_keys=False, allow_unicode=True)
+    text = dump(_plain(baseline))
     lines = [line for row in rows for line in _lines(row, baseline)]
     head = "".join(f'<th scope="col">{name}</th>' for name in ("row", "value", "baseline", "here"))
     table = f"""<div class="wide" role="region" aria-label="Differences" tabindex="0">
