@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TextIO
 import typer
 from typer.core import TyperGroup
 
-from ablate.errors import AblateError, DamagedFileWarning
+from ablate.errors import AblateError, DamagedFileWarning, MissingGlyphWarning
 
 INTERRUPTED = 130
 _CONTINUED = ("run", "gate", "fetch")
@@ -25,6 +25,7 @@ _BEGINS_ANEW = (
 _CLOSED_PIPE = 141  # as a shell has it: 128 and the number of SIGPIPE
 _JUDGING = ("run", "gate", "check", "doctor")
 """Commands whose status says whether all is well, which a reader that stops early must not hide."""
+_OWN_WARNINGS = (DamagedFileWarning, MissingGlyphWarning)
 
 Arguments = ParamSpec("Arguments")
 
@@ -58,7 +59,8 @@ def guarded(command: Callable[Arguments, int | None]) -> Callable[Arguments, Non
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _show
-                warnings.simplefilter("default", DamagedFileWarning)
+                for category in _OWN_WARNINGS:
+                    warnings.simplefilter("default", category)
                 status = command(*args, **kwargs) or 0
             sys.stdout.flush()
         except AblateError as error:
@@ -85,6 +87,6 @@ def _show(
     line: str | None = None,
 ) -> None:
     """Print a warning: one of this package is a sentence for the user, without a line of code."""
-    is_own = issubclass(category, DamagedFileWarning)
+    is_own = issubclass(category, _OWN_WARNINGS)
     text = str(message) if is_own else warnings.formatwarning(message, category, filename, lineno)
     typer.echo(text.rstrip(), file=file, err=file is None)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import io
+import re
 import textwrap
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,8 +14,10 @@ from pathlib import Path
 from typing import IO, Any
 
 import matplotlib as mpl
+from matplotlib import font_manager
 from matplotlib.figure import Figure
 
+from ablate.errors import MissingGlyphWarning
 from ablate.store import writable, write_whole
 from ablate.writing import atomic_write, csv_text
 
@@ -31,6 +36,23 @@ DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.5, 1.5
 
 PANELS_PER_LINE = 5
 """Of figures with a panel for every row."""
+
+_FURTHER_FAMILIES = (
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "Source Han Sans SC",
+    "WenQuanYi Micro Hei",
+    "PingFang SC",
+    "Hiragino Sans",
+    "Microsoft YaHei",
+    "Noto Sans Devanagari",
+    "Noto Sans Thai",
+    "Noto Sans Symbols 2",
+    "Noto Emoji",
+    "Arial Unicode MS",
+    "Unifont",
+)
+"""For characters that matplotlib's own font has not; those that are installed are used."""
 
 _PANEL_CHARACTERS = 24
 _POINTS_PER_CHARACTER = 3.7  # of a legend, in which letters have 7 points
@@ -51,8 +73,42 @@ _LOOK: dict[Any, Any] = {
 
 @contextmanager
 def look() -> Iterator[None]:
-    """Draw in the look of all figures while the block goes on."""
-    with mpl.rc_context(_LOOK):
+    """Draw in the look of all figures while the block goes on.
+
+    What no installed font has is named in one `MissingGlyphWarning` at its end.
+    """
+    missing: dict[str, None] = {}
+    with mpl.rc_context({**_LOOK, "font.family": _families()}), _glyphs_collected(missing):
+        yield
+    if missing:
+        text = (
+            f"no font here has the characters {''.join(missing)}: figures show them as boxes; "
+            "a font that has them, such as one of the Noto fonts, is used once it is installed"
+        )
+        warnings.warn(text, MissingGlyphWarning, stacklevel=3)
+
+
+@functools.cache
+def _families() -> list[str]:
+    """Return the families that are asked for a character, one after the other."""
+    installed = set(font_manager.get_font_names())
+    return ["sans-serif", *(name for name in _FURTHER_FAMILIES if name in installed)]
+
+
+@contextmanager
+def _glyphs_collected(missing: dict[str, None]) -> Iterator[None]:
+    """Add characters without a glyph to ``missing`` where matplotlib would warn of each."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def collect(message: Warning | str, *of_warning: Any, **more: Any) -> None:
+            if glyph := re.match(r"Glyph (\d+)", str(message)):
+                missing[chr(int(glyph[1]))] = None
+            else:
+                show(message, *of_warning, **more)
+
+        warnings.showwarning = collect
+        warnings.filterwarnings("always", "Glyph ", UserWarning)
         yield
 
 
