@@ -139,7 +139,9 @@ def _tree(path: Path, wrong: list[Mistake]) -> Node:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise SpecError(f"{path} cannot be read: {error.strerror}") from error
+        is_missing = isinstance(error, FileNotFoundError)
+        hint = "; `ablate gate SPEC --bless` writes a reference" if is_missing else ""
+        raise SpecError(f"{path} cannot be read: {error.strerror}{hint}") from error
     source = source_of(str(path), content, path)
     root = parse(source, wrong)
     if root is None or not isinstance(root.value, dict):
