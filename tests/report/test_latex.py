@@ -91,6 +91,13 @@ def test_an_error_in_several_lines_stays_in_its_comment(tmp_path: Path) -> None:
     assert all(line.startswith("%") for line in lines[: lines.index(r"\begin{table*}[t]")])
 
 
+def test_lines_break_after_signs_but_in_no_number(tmp_path: Path) -> None:
+    variants = "\n  lr=0.005 a.b and a longer name: {model.norm.eps: 0.005}\n"
+    experiment = made_up.experiment(tmp_path, variants)
+    text = render(table(experiment, made_up.records(experiment)), "latex")
+    assert r"lr=\allowbreak{}0.005 a.\allowbreak{}b" in text
+
+
 def test_marks_of_the_table_are_explained_and_take_no_room(broken: Table) -> None:
     printed = re.sub(r"^%.*$", "", render(broken, "latex"), flags=re.MULTILINE)
     assert r"\rlap{$^\dagger$}" in printed

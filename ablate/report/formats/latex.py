@@ -274,5 +274,5 @@ def _cell(kind: str, cell: Cell) -> str:
 
 
 def _broken(text: str) -> str:
-    """Let lines break after the signs inside of names and choices."""
-    return re.sub(r"(\\_|=|\(|\.|/)(?=[^ ])", r"\1\\allowbreak{}", text)
+    """Let lines break after the signs inside of names and choices, but not inside of a number."""
+    return re.sub(r"(\\_|=|\(|\.(?!\d)|/)(?=[^ ])", r"\1\\allowbreak{}", text)
