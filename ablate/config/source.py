@@ -353,8 +353,10 @@ def _where(error: yaml.MarkedYAMLError) -> yaml.Mark:
 
 def _sentence(error: yaml.MarkedYAMLError, mark: yaml.Mark, source: Source) -> str:
     line = source.lines[mark.line] if mark.line < len(source.lines) else ""
-    if "\t" in line[: mark.column + 1]:
+    if "\t" in line[: len(line) - len(line.lstrip())]:
         return "a tab; YAML is indented with spaces"
+    if line[mark.column : mark.column + 1] == "\t":
+        return "a tab; write a space in its place"
     if "single document" in (error.context or ""):
         return "a second document begins; an experiment is one document"
     problem = error.problem or ""
