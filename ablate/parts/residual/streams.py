@@ -22,7 +22,8 @@ class LinearCombination(Residual):
     """Every layer reads a trained combination of the normalised outputs of all layers below it.
 
     The embeddings are y_0. Each layer, and the end of the stack, has its own weights, at first
-    1 / (number of outputs), and its own norms of the outputs. After the combination at the end
+    1 / (number of outputs), and its own norms of the outputs; in the authors' code each output has
+    one norm, for all its readers, and the embeddings have none. After the combination at the end
     there is one more norm, as after Pre-LN. The stream holds all outputs, (n_layers + 1) D, newest
     last. A block that serves several layers combines as many of the newest outputs as its lowest
     layer has. Layers cannot be dropped (dropout.layer).
