@@ -295,6 +295,20 @@ def test_the_balance_loss_is_one_when_even_and_all_experts_when_not() -> None:
         assert aux_losses.losses[0].item() == pytest.approx(expected)
 
 
+def test_the_balance_loss_can_be_lower_than_that_of_an_even_selection() -> None:
+    """Seven tokens barely prefer the first expert; one is certain of the second."""
+    part = mixture(balance=1.0).train()
+    with torch.no_grad():
+        part.router.weight.copy_(torch.eye(4, D))
+    tokens = torch.zeros(1, 8, D, dtype=torch.float64)
+    tokens[0, :7, 0], tokens[0, 7, 1] = 1e-9, 50.0
+    aux_losses = AuxLosses(torch.ones(1, 8, dtype=torch.bool))
+    part(tokens, aux_losses)
+    by_hand = 4 * (7 / 8 * 7 / 32 + 1 / 8 * (7 / 32 + 1 / 8))
+    assert aux_losses.losses[0].item() == pytest.approx(by_hand)
+    assert by_hand < 1
+
+
 def test_padding_has_no_part_in_the_balance(x: Tensor) -> None:
     part, is_token = mixture().train(), torch.tensor([[True] * T, [True] * 2 + [False] * (T - 2)])
     one, other = AuxLosses(is_token), AuxLosses(is_token)

@@ -37,8 +37,9 @@ class MixtureOfExperts(FeedForward):
     al., sec. 2.4, selective precision).
 
     In training, balance * E * sum over e of (share of the selections that are e) * (mean
-    probability of e), over all tokens but padding, is added to the loss; it is lowest where both
-    are uniform.
+    probability of e), over all tokens but padding, is added to the loss. It is balance if both are
+    uniform and at most E times that; it can be somewhat lower if the experts that most tokens
+    select are not those with the largest mean probability.
 
     Args:
         dims: gives the width D.
@@ -155,7 +156,7 @@ class MixtureOfExperts(FeedForward):
         return (cast(FeedForward, expert) for expert in self.experts)
 
     def _imbalance(self, p: Tensor, selected: Tensor, is_token: Tensor) -> Tensor:
-        """Return how unbalanced the selection is, (): from 1, where it is uniform, to E.
+        """Return how unbalanced the selection is, (): 1 where it is uniform, and at most E.
 
         Args:
             p: probabilities, (B, T, E).
