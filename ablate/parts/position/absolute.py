@@ -50,7 +50,8 @@ class Sinusoidal(Position):
             then all cosines, as in tensor2tensor. One is a permutation of the other. An odd D lacks
             the last cosine; ``padded_halves``, for an odd D, is the halves of width D - 1 and a
             zero, as in tensor2tensor and fairseq.
-        base: the wavelengths range from 2 pi to about 2 pi * base tokens.
+        base: the wavelengths range from 2 pi to about 2 pi * base tokens; with ``literal_2i`` to
+            about 2 pi * base^2.
         first: p of the first token; 2 in fairseq, where row 1 belongs to padding.
 
     Raises:

@@ -74,7 +74,8 @@ class OneCycle(Schedule):
         n_steps: length of the whole training.
         lr: the highest rate.
         warmup: steps until the highest rate; about 45% of all steps in the paper, 30% in PyTorch.
-        start_factor: the rate of the first step, as a share of lr.
+        start_factor: the rate of the first step, as a share of lr; without effect if warmup is 0 or
+            1, because there is no rise.
         end_factor: the rate of the last step, as a share of lr.
         form: of the rise and of every fall: half a ``cosine``, or ``linear``.
         n_phases: 2: a rise and a fall to the last step. 3, as in the paper: a rise, an equally long
