@@ -3,40 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ablate import config
-from ablate.api.choosing import select_chosen
-from ablate.api.completing import complete, opened, workers
 from ablate.api.console import print_remark
+from ablate.api.gate_runs import GateRuns, open_runs
+from ablate.api.gate_runs import StaleRecordError as StaleRecordError  # both functions raise it
 from ablate.api.options import DEFAULT, RunOptions
 from ablate.api.reading import remarks_on
-from ablate.api.selecting import (
-    Fingerprints,
-    Records,
-    RunLookup,
-    Selection,
-    key_of,
-    load,
-    select,
-    stored,
-)
+from ablate.api.selecting import Fingerprints, load
 from ablate.config import Experiment
-from ablate.errors import AblateError, RunError, SpecError, StoreError
+from ablate.errors import AblateError, RunError
 from ablate.gate import blessing
 from ablate.gate.check import CheckVerdict
-from ablate.gate.evidence import Evidence, first_losses
+from ablate.gate.evidence import Evidence
 from ablate.gate.provenance import remarks
 from ablate.gate.reference import Reference, Runs
 from ablate.gate.reference_file import ReferenceFile, read, write
 from ablate.report.execution import execution
 from ablate.report.gate import junit as junit_xml
-from ablate.runner.staleness import stale_reason
-from ablate.store import Store, is_finished, write_whole
-from ablate.wording import counted, listed
+from ablate.store import write_whole
 
 _N_FIRST_SEEDS = 3
 """Seeds that are trained before a blessing is forecast from their standard deviation."""
@@ -44,10 +32,6 @@ _N_FIRST_SEEDS = 3
 
 class LooseningError(AblateError):
     """A reference would be loosened without ``widen``."""
-
-
-class StaleRecordError(AblateError):
-    """Stored runs were made by other code or on another machine; they do not judge this code."""
 
 
 @dataclass(frozen=True)
@@ -139,8 +123,7 @@ def gate(
         _seeds(experiment, options), options.seeds is not None, of_tuning
     )
     needed = file.reference.runs_to_judge(seeds)
-    with _opened(options, is_stored=is_stored) as options:
-        runs = _Runs(path, options, is_stored=is_stored)
+    with open_runs(path, options, is_stored=is_stored) as runs:
         records = runs.load(needed)
         records |= runs.train(needed - records.keys())
     file.refuse(records=records)
@@ -198,8 +181,7 @@ def bless(
         flaws = [(("pilot_seeds",), f"{pilots}; bless with others (--seeds)")] if pilots else []
         file.refuse(flaws=flaws, rows=[row.name for row in experiment.rows])
     baseline = experiment.rows[0].name
-    with _opened(options, is_stored=is_stored) as options:
-        runs = _Runs(path, options, is_stored=is_stored)
+    with open_runs(path, options, is_stored=is_stored) as runs:
         first = Evidence({}, {}, runs.repeats(file.reference if file else None, seeds, repeats))
         requested, evidence, refused = _run_and_forecast(file, baseline, runs, seeds, first)
     blessings = blessing.bless(
@@ -226,111 +208,8 @@ def bless(
     )
 
 
-def _opened(options: RunOptions, *, is_stored: bool) -> AbstractContextManager[RunOptions]:
-    """Return options with an open backend, unless nothing is to be trained."""
-    return nullcontext(options) if is_stored else opened(options)
-
-
-class _Runs:
-    """Loads or trains the runs of a gate.
-
-    Args:
-        path: the experiment file.
-        options: which runs, and how they are made; `opened`, if any are.
-        is_stored: whether nothing is trained.
-
-    Attributes:
-        experiment: with the values chosen for its rows, after the first call of a method.
-    """
-
-    def __init__(self, path: Path | str, options: RunOptions, *, is_stored: bool) -> None:
-        self._path, self._options, self._is_stored = path, options, is_stored
-        self.experiment = load(path, options.overrides)
-
-    def load(self, runs: Runs) -> Records:
-        """Return the records of runs that need not be trained.
-
-        Raises:
-            StaleRecordError: if stored runs were made by other code.
-            StoreError: if nothing is to be trained and a run is missing.
-        """
-        if self._options.fresh or not runs:
-            return {}
-        selection, store = self._select(runs), self._options.store
-        if self._is_stored:
-            requested = self._options.engine
-            engine = None if requested == "auto" else requested
-            return _all_stored(selection, RunLookup(store, engine=engine))
-        return self._finished(stored(selection, workers(self._options)[1]))
-
-    def train(self, runs: Runs) -> Records:
-        """Train runs that are not stored; return their records."""
-        if not runs:
-            return {}
-        records, _ = complete(self._select(runs), self._options)
-        self._finished(records)  # other code may have begun one that was interrupted
-        return records
-
-    def losses(self, records: Records) -> dict[tuple[str, int], list[float]]:
-        """Return the losses of the first steps of runs."""
-        store = self._options.store
-        return {
-            key: first_losses(store.path(record["hash"]) / "curve.csv")
-            for key, record in records.items()
-        }
-
-    def repeats(
-        self, requested: Reference | None, seeds: Sequence[int], folder: Path | str | None
-    ) -> Records:
-        """Return the records that another folder of results has of the runs to bless.
-
-        Raises:
-            SpecError: if no check compares runs of the same seed.
-        """
-        if folder is None:
-            return {}
-        checks = requested.checks.values() if requested else ()
-        if requested is None or not any(check.uses_repeats for check in checks):
-            raise SpecError("--repeats is for checks of the kind 'paired'; the reference has none")
-        lookup = RunLookup(Store(Path(folder)))
-        return stored(self._select(requested.runs_to_bless(seeds)), lookup)
-
-    def _finished(self, records: Records) -> Records:
-        """Return the records of finished runs.
-
-        Raises:
-            StaleRecordError: if one was made, or begun, by other code.
-        """
-        device = workers(self._options)[0].worker_slots[0]
-        finished = {key: record for key, record in records.items() if is_finished(record)}
-        if stale := [(r, why) for r in finished.values() if (why := stale_reason(r, device))]:
-            record, reason = stale[0]
-            raise StaleRecordError(
-                f"{self._options.results} holds {counted(len(stale), 'run')} that other code may "
-                f"have made: {record['variant']} with seed {record['seed']} ({record['hash']}): "
-                f"{reason}; say --fresh to train again, --stored to judge what is stored as it "
-                "is, or --results with another folder"
-            )
-        return finished
-
-    def _select(self, runs: Runs) -> Selection:
-        seeds, rows = sorted({seed for _, seed in runs}), sorted({row for row, _ in runs})
-        options = replace(self._options, seeds=seeds)
-        if self._is_stored:
-            lookup = RunLookup(options.store)
-            whole = select(self._path, options.overrides, seeds, rows, lookup)
-            if whole.pending:
-                names = listed(whole.pending)
-                raise StoreError(f"{options.results} has not all that is chosen for {names}")
-        else:
-            whole = select_chosen(self._path, options, rows)
-        self.experiment = whole.whole
-        subset = tuple(run for run in whole.runs if key_of(run) in runs)
-        return replace(whole, runs=subset, tabulated=subset)
-
-
 def _run_and_forecast(
-    file: ReferenceFile | None, baseline: str, runs: _Runs, seeds: Sequence[int], first: Evidence
+    file: ReferenceFile | None, baseline: str, runs: GateRuns, seeds: Sequence[int], first: Evidence
 ) -> tuple[Reference, Evidence, dict[str, str]]:
     """Train the runs that bless, in two stages if there are many; print a forecast before each.
 
@@ -366,16 +245,6 @@ def _run_and_forecast(
             refused = forecast.refused if requested else {}
     assert requested is not None, "a blessing has runs"
     return requested, evidence, refused
-
-
-def _all_stored(selection: Selection, lookup: RunLookup) -> Records:
-    records = stored(selection, lookup)
-    missing = [run for run in selection.runs if key_of(run) not in records]
-    if missing:
-        Fingerprints().known(selection.corpus)
-        names = listed(f"{run.variant} with seed {run.seed}" for run in missing)
-        raise StoreError(f"{lookup.store.results} holds no run of {names}")
-    return records
 
 
 def _made_otherwise(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ablate import config
-from ablate.api import RunOptions, gating
+from ablate.api import RunOptions, gate_runs, gating
 from ablate.api.selecting import Records, RunLookup, Selection, stored, tasks, tuning_runs
 from ablate.cli.app import app
 from ablate.errors import SpecError
@@ -55,7 +55,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 def trainer(bench: Bench, values: Sequence[float], patch: pytest.MonkeyPatch) -> Trainer:
     trainer = Trainer(bench, values)
-    patch.setattr(gating, "complete", trainer.complete)
+    patch.setattr(gate_runs, "complete", trainer.complete)
     return trainer
 
 
@@ -109,7 +109,7 @@ def test_a_first_reference_is_forecast_before_anything_is_trained(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench.reference.unlink()
-    monkeypatch.setattr(gating, "complete", lambda *_: pytest.fail("something was trained"))
+    monkeypatch.setattr(gate_runs, "complete", lambda *_: pytest.fail("something was trained"))
     with pytest.raises(pytest.fail.Exception):
         bless(bench)
     assert capsys.readouterr().err == (

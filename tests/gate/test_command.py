@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from ablate.api import RunOptions, completing, gating
+from ablate.api import RunOptions, completing, gate_runs, gating
 from ablate.api.selecting import Records, RunLookup, Selection, select, stored, tasks
 from ablate.cli.app import app
 from ablate.cli.gate import default_reference
@@ -319,7 +319,7 @@ def test_a_run_that_other_code_began_is_not_judged_in_the_call_that_ends_it(
         bench.store_runs({row: values[:1] for row, values in NEW.items()}, first=9, git=began)
         return stored(selection, RunLookup(bench.store)), True
 
-    monkeypatch.setattr(gating, "complete", complete)
+    monkeypatch.setattr(gate_runs, "complete", complete)
     with pytest.raises(
         gating.StaleRecordError, match=r"holds \d runs? .*the code has changed since"
     ):

@@ -1,0 +1,153 @@
+"""How a gate gets its runs: stored ones are loaded unless other code made them, others trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+from ablate.api.choosing import select_chosen
+from ablate.api.completing import complete, opened, workers
+from ablate.api.options import RunOptions
+from ablate.api.selecting import (
+    Fingerprints,
+    Records,
+    RunLookup,
+    Selection,
+    key_of,
+    load,
+    select,
+    stored,
+)
+from ablate.errors import AblateError, SpecError, StoreError
+from ablate.gate.evidence import first_losses
+from ablate.gate.reference import Reference, Runs
+from ablate.runner.staleness import stale_reason
+from ablate.store import Store, is_finished
+from ablate.wording import counted, listed
+
+
+class StaleRecordError(AblateError):
+    """Stored runs were made by other code or on another machine; they do not judge this code."""
+
+
+@contextmanager
+def open_runs(path: Path | str, options: RunOptions, *, is_stored: bool) -> Iterator[GateRuns]:
+    """Yield the runs of a gate, with an open backend unless nothing is to be trained.
+
+    Args:
+        path: the experiment file.
+        options: which runs, and how they are made.
+        is_stored: whether nothing is trained.
+    """
+    with nullcontext(options) if is_stored else opened(options) as options:
+        yield GateRuns(path, options, is_stored=is_stored)
+
+
+class GateRuns:
+    """Loads or trains the runs of a gate.
+
+    Args:
+        path: the experiment file.
+        options: which runs, and how they are made; with an open backend, if any are.
+        is_stored: whether nothing is trained.
+
+    Attributes:
+        experiment: with the values chosen for its rows, after the first call of a method.
+    """
+
+    def __init__(self, path: Path | str, options: RunOptions, *, is_stored: bool) -> None:
+        self._path, self._options, self._is_stored = path, options, is_stored
+        self.experiment = load(path, options.overrides)
+
+    def load(self, runs: Runs) -> Records:
+        """Return the records of runs that need not be trained.
+
+        Raises:
+            StaleRecordError: if stored runs were made by other code.
+            StoreError: if nothing is to be trained and a run is missing.
+        """
+        if self._options.fresh or not runs:
+            return {}
+        selection, store = self._select(runs), self._options.store
+        if self._is_stored:
+            requested = self._options.engine
+            engine = None if requested == "auto" else requested
+            return _all_stored(selection, RunLookup(store, engine=engine))
+        return self._finished(stored(selection, workers(self._options)[1]))
+
+    def train(self, runs: Runs) -> Records:
+        """Train runs that are not stored; return their records."""
+        if not runs:
+            return {}
+        records, _ = complete(self._select(runs), self._options)
+        self._finished(records)  # other code may have begun one that was interrupted
+        return records
+
+    def losses(self, records: Records) -> dict[tuple[str, int], list[float]]:
+        """Return the losses of the first steps of runs."""
+        store = self._options.store
+        return {
+            key: first_losses(store.path(record["hash"]) / "curve.csv")
+            for key, record in records.items()
+        }
+
+    def repeats(
+        self, requested: Reference | None, seeds: Sequence[int], folder: Path | str | None
+    ) -> Records:
+        """Return the records that another folder of results has of the runs to bless.
+
+        Raises:
+            SpecError: if no check compares runs of the same seed.
+        """
+        if folder is None:
+            return {}
+        checks = requested.checks.values() if requested else ()
+        if requested is None or not any(check.uses_repeats for check in checks):
+            raise SpecError("--repeats is for checks of the kind 'paired'; the reference has none")
+        lookup = RunLookup(Store(Path(folder)))
+        return stored(self._select(requested.runs_to_bless(seeds)), lookup)
+
+    def _finished(self, records: Records) -> Records:
+        """Return the records of finished runs.
+
+        Raises:
+            StaleRecordError: if one was made, or begun, by other code.
+        """
+        device = workers(self._options)[0].worker_slots[0]
+        finished = {key: record for key, record in records.items() if is_finished(record)}
+        if stale := [(r, why) for r in finished.values() if (why := stale_reason(r, device))]:
+            record, reason = stale[0]
+            raise StaleRecordError(
+                f"{self._options.results} holds {counted(len(stale), 'run')} that other code may "
+                f"have made: {record['variant']} with seed {record['seed']} ({record['hash']}): "
+                f"{reason}; say --fresh to train again, --stored to judge what is stored as it "
+                "is, or --results with another folder"
+            )
+        return finished
+
+    def _select(self, runs: Runs) -> Selection:
+        seeds, rows = sorted({seed for _, seed in runs}), sorted({row for row, _ in runs})
+        options = replace(self._options, seeds=seeds)
+        if self._is_stored:
+            lookup = RunLookup(options.store)
+            whole = select(self._path, options.overrides, seeds, rows, lookup)
+            if whole.pending:
+                names = listed(whole.pending)
+                raise StoreError(f"{options.results} has not all that is chosen for {names}")
+        else:
+            whole = select_chosen(self._path, options, rows)
+        self.experiment = whole.whole
+        subset = tuple(run for run in whole.runs if key_of(run) in runs)
+        return replace(whole, runs=subset, tabulated=subset)
+
+
+def _all_stored(selection: Selection, lookup: RunLookup) -> Records:
+    records = stored(selection, lookup)
+    missing = [run for run in selection.runs if key_of(run) not in records]
+    if missing:
+        Fingerprints().known(selection.corpus)
+        names = listed(f"{run.variant} with seed {run.seed}" for run in missing)
+        raise StoreError(f"{lookup.store.results} holds no run of {names}")
+    return records
