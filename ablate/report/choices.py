@@ -19,7 +19,7 @@ def choices(experiment: Experiment, summaries: Sequence[Summary]) -> Iterator[Fo
     """Yield what rows were matched by, and what was tuned with which budget."""
     if experiment.match is not None:
         yield Footnote("matched", _matched(experiment, experiment.match))
-        beyond = list(_beyond(experiment, experiment.match, summaries))
+        beyond = list(_beyond(experiment.match, summaries))
         if beyond:
             yield Footnote("not matched as trained", "; ".join(beyond))
     if experiment.tune is not None:
@@ -42,7 +42,7 @@ def _matched(experiment: Experiment, match: Match) -> str:
     return text + (f"; not done yet: {and_list(missing)}" if missing else "")
 
 
-def _beyond(experiment: Experiment, match: Match, summaries: Sequence[Summary]) -> Iterator[str]:
+def _beyond(match: Match, summaries: Sequence[Summary]) -> Iterator[str]:
     """Yield which matched rows are beyond the tolerance in what they trained with after all."""
     metric = _METRICS.get(match.on)
     for summary in summaries[1:]:
