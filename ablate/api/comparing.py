@@ -6,7 +6,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from sacrebleu.metrics.chrf import CHRF
 
@@ -179,14 +179,9 @@ def _rows(pairs: Sequence[Pair], further: Sequence[str]) -> list[MatchedRow]:
 def _has_one_tokenizer(pairs: Sequence[Pair], notes: Mapping[str, tuple[str, str]]) -> bool:
     """Return whether every row reads the same target tokens on both sides, as far as is known."""
     if all(a.records and b.records for a, b, _ in pairs):
-        return all(len(_tokenizers(a) | _tokenizers(b)) <= 1 for a, b, _ in pairs)
+        return all(len(_fingerprints(pair, "tokenizer")) <= 1 for pair in pairs)
     before, after = notes.get("tokenizer", ("", ""))
     return before == after
-
-
-def _tokenizers(row: ResultRow) -> set[str]:
-    known = (record.get("tokenizer", {}).get("fingerprint") for record in row.records.values())
-    return {fingerprint for fingerprint in known if fingerprint}
 
 
 def _test_sets(rows: Sequence[MatchedRow]) -> list[str]:
@@ -229,8 +224,8 @@ def _why_not(sides: Sequence[ResultSet], pairs: Sequence[Pair], test_sets: Seque
         return "tables hold none; compare two folders of results"
     if not test_sets:
         return "not compared, for no row is tested on both sides"
-    fingerprints = {each for a, b, _ in pairs for row in (a, b) for each in _fingerprints(row)}
-    return "not compared, for the corpora differ" if len(fingerprints) > 1 else ""
+    corpora = {each for pair in pairs for each in _fingerprints(pair, "corpus")}
+    return "not compared, for the corpora differ" if len(corpora) > 1 else ""
 
 
 def _translations(
@@ -249,10 +244,10 @@ def _translations(
     return None
 
 
-def _fingerprints(row: ResultRow) -> set[str]:
-    """Return those of the corpora that the runs of a row have read; a failed run may have none."""
-    known = (record.get("corpus", {}).get("fingerprint") for record in row.records.values())
-    return {fingerprint for fingerprint in known if fingerprint}
+def _fingerprints(pair: Pair, of: Literal["corpus", "tokenizer"]) -> set[str]:
+    """Return those of the corpora or tokenizers of a pair's runs; a failed run may have none."""
+    records = (record for row in pair[:2] for record in row.records.values())
+    return {each for record in records if (each := record.get(of, {}).get("fingerprint"))}
 
 
 def _choice(record: Mapping[str, Any]) -> dict[str, Any]:
