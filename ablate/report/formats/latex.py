@@ -57,16 +57,14 @@ _MARKS = ("†", "‡", "§", "¶")
 _SHORT = ("trial", "layout", "seed", "seeds", "BLEU", "published")
 """Labels of the footnotes that are printed, besides the marks and the signatures of columns; the
 others are comments in the file."""
-_TEXT_WIDTH = (
-    345.0  # points: of the class article in one column, the narrowest of the stock classes
-)
+_TEXT_WIDTH = 345.0  # points: article in one column, the narrowest of the stock classes
 _DIGIT = 4.25  # points: the width of a digit of Computer Modern in \footnotesize, 8 points
 _GAP = 6.0  # points between two columns
 _NARROWEST = 85.0  # points that a column of texts is to have at least
 _LONG_NAME = 18  # characters of a row's name, from which on it is broken into lines
 _LONG_VALUE = 12  # likewise of a value, where each changed path has a column
-_SIZES = {False: r"\footnotesize\setlength{\tabcolsep}{3pt}"}
-_SIZES[True] = r"\scriptsize\setlength{\tabcolsep}{2pt}"
+_SIZE = r"\footnotesize\setlength{\tabcolsep}{3pt}"
+_SIZE_OF_PAPER = r"\scriptsize\setlength{\tabcolsep}{2pt}"
 _SMALLER = 0.85  # what the latter takes of the former's width
 _INTERVAL = re.compile(r"\[(.*), (.*)\]")
 
@@ -105,7 +103,7 @@ def latex(table: Table) -> str:
             *(f"% {_in_one_line(note.label)}: {_in_one_line(note.text)}" for note in comments),
             r"\begin{table*}[t]",
             r"\centering",
-            _SIZES[is_of_paper],
+            _SIZE_OF_PAPER if is_of_paper else _SIZE,
             f"\\caption{{{caption.strip()}}}",
             f"\\label{{tab:{label}}}",
             *(line for block in blocks for line in (*_tabular(block), "", r"\vspace{1ex}")),
@@ -218,13 +216,17 @@ def _tabular(table: Table) -> list[str]:
 
 def _specification(table: Table) -> str:
     """Return how each column is set: texts share the width that the numbers leave."""
+    specifications = {
+        "interval": r"r@{, }r",
+        "aside": r"r@{\,}l",
+        "number": "r",
+        "text": "l",
+        "broken": r">{\raggedright\arraybackslash\hangindent=1em}X",
+    }
     kinds = [_kind(table, at) for at in range(len(table.columns))]
-    wide = {"interval": r"r@{, }r", "aside": r"r@{\,}l", "number": "r", "text": "l"}
-    broken = r">{\raggedright\arraybackslash\hangindent=1em}X"
-    filler = "" if "broken" in kinds else r"@{\extracolsep{\fill}}"
-    if filler:  # nothing to break: the first column takes what is left
-        return broken + "".join(wide[kind] for kind in kinds[1:])
-    return "".join(broken if kind == "broken" else wide[kind] for kind in kinds)
+    if "broken" not in kinds:  # the first column takes what is left
+        kinds[0] = "broken"
+    return "".join(specifications[kind] for kind in kinds)
 
 
 def _kind(table: Table, at: int) -> str:

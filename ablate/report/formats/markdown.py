@@ -42,12 +42,10 @@ def _grid(table: Table) -> list[str]:
             texts[0] = f"**{texts[0]}**"
         head = _escaped(column.title)
         width = max(map(len, [head, *texts, "--:"]))
-        rule = "-" * (width - 1) + ":" if column.is_number else "-" * width
-        columns.append(
-            [text.rjust(width) if column.is_number else text.ljust(width) for text in (head,)]
-            + [rule]
-            + [text.rjust(width) if column.is_number else text.ljust(width) for text in texts]
-        )
+        rule = "-" * (width - 1) + (":" if column.is_number else "-")
+        justify = str.rjust if column.is_number else str.ljust
+        head, *texts = (justify(text, width) for text in (head, *texts))
+        columns.append([head, rule, *texts])
     return [f"| {' | '.join(row)} |" for row in zip(*columns, strict=True)]
 
 
