@@ -10,7 +10,6 @@ import typer
 
 from ablate.cli.guard import guarded
 from ablate.cli.options import RESULTS, AsJson, Results
-from ablate.errors import SpecError
 from ablate.wording import counted
 
 if TYPE_CHECKING:
@@ -116,8 +115,6 @@ def collect_garbage(
     """
     from ablate import api
 
-    if not specs:
-        raise SpecError("name the experiments whose runs are kept")
     removed = api.collect_garbage(results, specs, is_trial=not is_confirmed)
     _print_removed(removed, is_confirmed=is_confirmed)
 

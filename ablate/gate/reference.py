@@ -47,11 +47,6 @@ class Reference(Head):
         """The share of gates in which chance alone may make one check of a mean fail."""
         return self.alpha / max(1, sum(check.spends_alpha for check in self.checks.values()))
 
-    @property
-    def rows(self) -> tuple[str, ...]:
-        """The names of all rows that some check is about."""
-        return tuple(dict.fromkeys(row for check in self.checks.values() for row in check.rows))
-
     def context(self, name: str, seeds: Sequence[int]) -> Context:
         """Return what a check needs to know of this gate, or of this blessing."""
         machine = self.blessed.machine if self.blessed else {}
