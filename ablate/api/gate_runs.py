@@ -16,10 +16,10 @@ from ablate.api.selecting import (
     RunLookup,
     Selection,
     key_of,
-    load,
     select,
     stored,
 )
+from ablate.config import Experiment
 from ablate.errors import AblateError, SpecError, StoreError
 from ablate.gate.evidence import first_losses
 from ablate.gate.reference import Reference, Runs
@@ -33,23 +33,25 @@ class StaleRecordError(AblateError):
 
 
 @contextmanager
-def open_runs(path: Path | str, options: RunOptions, *, is_stored: bool) -> Iterator[GateRuns]:
+def open_runs(
+    experiment: Experiment, options: RunOptions, *, is_stored: bool
+) -> Iterator[GateRuns]:
     """Yield the runs of a gate, with an open backend unless nothing is to be trained.
 
     Args:
-        path: the experiment file.
+        experiment: whose runs they are.
         options: which runs, and how they are made.
         is_stored: whether nothing is trained.
     """
     with nullcontext(options) if is_stored else opened(options) as options:
-        yield GateRuns(path, options, is_stored=is_stored)
+        yield GateRuns(experiment, options, is_stored=is_stored)
 
 
 class GateRuns:
     """Loads or trains the runs of a gate.
 
     Args:
-        path: the experiment file.
+        experiment: whose runs they are.
         options: which runs, and how they are made; with an open backend, if any are.
         is_stored: whether nothing is trained.
 
@@ -57,9 +59,8 @@ class GateRuns:
         experiment: with the values chosen for its rows, after the first call of a method.
     """
 
-    def __init__(self, path: Path | str, options: RunOptions, *, is_stored: bool) -> None:
-        self._path, self._options, self._is_stored = path, options, is_stored
-        self.experiment = load(path, options.overrides)
+    def __init__(self, experiment: Experiment, options: RunOptions, *, is_stored: bool) -> None:
+        self.experiment, self._options, self._is_stored = experiment, options, is_stored
 
     def load(self, runs: Runs) -> Records:
         """Return the records of runs that need not be trained.
@@ -129,15 +130,15 @@ class GateRuns:
 
     def _select(self, runs: Runs) -> Selection:
         seeds, rows = sorted({seed for _, seed in runs}), sorted({row for row, _ in runs})
-        options = replace(self._options, seeds=seeds)
+        path, options = self.experiment.path, replace(self._options, seeds=seeds)
         if self._is_stored:
             lookup = RunLookup(options.store)
-            whole = select(self._path, options.overrides, seeds, rows, lookup)
+            whole = select(path, options.overrides, seeds, rows, lookup)
             if whole.pending:
                 names = listed(whole.pending)
                 raise StoreError(f"{options.results} has not all that is chosen for {names}")
         else:
-            whole = select_chosen(self._path, options, rows)
+            whole = select_chosen(path, options, rows)
         self.experiment = whole.whole
         subset = tuple(run for run in whole.runs if key_of(run) in runs)
         return replace(whole, runs=subset, tabulated=subset)

@@ -123,7 +123,7 @@ def gate(
         _seeds(experiment, options), options.seeds is not None, of_tuning
     )
     needed = file.reference.runs_to_judge(seeds)
-    with open_runs(path, options, is_stored=is_stored) as runs:
+    with open_runs(experiment, options, is_stored=is_stored) as runs:
         records = runs.load(needed)
         records |= runs.train(needed - records.keys())
     file.refuse(records=records)
@@ -181,7 +181,7 @@ def bless(
         flaws = [(("pilot_seeds",), f"{pilots}; bless with others (--seeds)")] if pilots else []
         file.refuse(flaws=flaws, rows=[row.name for row in experiment.rows])
     baseline = experiment.rows[0].name
-    with open_runs(path, options, is_stored=is_stored) as runs:
+    with open_runs(experiment, options, is_stored=is_stored) as runs:
         first = Evidence({}, {}, runs.repeats(file.reference if file else None, seeds, repeats))
         requested, evidence, refused = _run_and_forecast(file, baseline, runs, seeds, first)
     blessings = blessing.bless(
