@@ -216,7 +216,7 @@ class MinimumBayesRisk(Sampler):
         )
 
     def rank(self, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
-        counts = [_ngrams(hypothesis.tokens) for hypothesis in hypotheses]
+        counts = [ngrams(hypothesis.tokens) for hypothesis in hypotheses]
         scores = [sum(_ngram_f1(own, other) for other in counts) / len(counts) for own in counts]
         scored = [
             Hypothesis(hypothesis.tokens, score, hypothesis.log_p)
@@ -229,7 +229,8 @@ Ngrams = list[Counter[tuple[int, ...]]]
 """The counts of n-grams, for n from 1."""
 
 
-def _ngrams(tokens: Sequence[int]) -> Ngrams:
+def ngrams(tokens: Sequence[int]) -> Ngrams:
+    """Count the n-grams of some tokens, for n = 1 to 4."""
     return [
         Counter(tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1))
         for n in range(1, _LONGEST_NGRAM + 1)

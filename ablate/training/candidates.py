@@ -7,7 +7,6 @@ tokens of the longest candidate, N target tokens.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,13 +16,11 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ablate.data.tokenizer import BOS, EOS, PAD
-from ablate.decoding.sampling import Sampler
+from ablate.decoding.sampling import Sampler, ngrams
 from ablate.model import Transformer
 from ablate.parts.objective.risk import MinimumRisk
 from ablate.parts.precision import at_least_float32
 from ablate.training.logits import autocast, logits_of_chunks
-
-_LONGEST_NGRAM = 4
 
 
 @dataclass(frozen=True)
@@ -135,18 +132,14 @@ def sentence_bleu(tokens: Sequence[int], reference: Sequence[int]) -> float:
     if not tokens:
         return 0.0
     logs = []
-    for n in range(1, _LONGEST_NGRAM + 1):
-        ngrams = _ngrams(tokens, n)
-        n_matches = (ngrams & _ngrams(reference, n)).total() + (n > 1)
+    counts = zip(ngrams(tokens), ngrams(reference), strict=True)
+    for n, (ours, theirs) in enumerate(counts, start=1):
+        n_matches = (ours & theirs).total() + (n > 1)
         if not n_matches:
             return 0.0
-        logs.append(math.log(n_matches / (ngrams.total() + (n > 1))))
+        logs.append(math.log(n_matches / (ours.total() + (n > 1))))
     brevity = min(0.0, 1 - len(reference) / len(tokens))
-    return math.exp(brevity + sum(logs) / _LONGEST_NGRAM)
-
-
-def _ngrams(tokens: Sequence[int], n: int) -> Counter[tuple[int, ...]]:
-    return Counter(tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1))
+    return math.exp(brevity + sum(logs) / len(logs))
 
 
 @torch.no_grad()

@@ -60,8 +60,7 @@ class Rotary(Position):
                 "d_model or n_heads, or give d_k too"
             )
         self.layout = layout
-        share = torch.arange(0, dims.d_k, 2, dtype=torch.float64) / dims.d_k
-        self.fill_tables(dims, base**-share)
+        self.fill_tables(dims, _speeds(dims, base))
 
     def fill_tables(self, dims: Dims, speeds: Tensor, factor: float = 1.0) -> None:
         """Make the tables of cosines and sines.
@@ -167,8 +166,7 @@ class Yarn(Rotary):
         layout: Layout = "interleaved",
     ) -> None:
         super().__init__(dims, stack_info, base=base, layout=layout)
-        share = torch.arange(0, dims.d_k, 2, dtype=torch.float64) / dims.d_k
-        speeds = base**-share
+        speeds = _speeds(dims, base)
         ramp = (length * speeds / (2 * math.pi) - _FEW_TURNS) / (_MANY_TURNS - _FEW_TURNS)
         ramp = ramp.clamp(0, 1)
         speeds = speeds * ((1 - ramp) / factor + ramp)
@@ -209,6 +207,11 @@ class RotaryNope(Rotary):
 
     def at_layer(self, layer: int) -> Position:
         return self if (layer + 1) % self.every else self.no_position
+
+
+def _speeds(dims: Dims, base: float) -> Tensor:
+    """Return the radians per token of each pair, in double precision, (K / 2,)."""
+    return base ** -(torch.arange(0, dims.d_k, 2, dtype=torch.float64) / dims.d_k)
 
 
 def _rotate(first: Tensor, second: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
