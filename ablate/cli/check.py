@@ -22,7 +22,7 @@ def check(
     files: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="FILE...", help="Python files that register parts; else installed ones."
+            metavar="FILE", help="Python files that register parts; else installed ones."
         ),
     ] = None,
 ) -> int:

@@ -20,7 +20,7 @@ runs_app = typer.Typer(help="List, show, remove and archive the runs in the fold
 Labels = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="RUN...",
+        metavar="RUN",
         help="As in [b]pe[/b], [b]pe:none[/b] or [b]pe:none:1[/b], or the first characters of a "
         "run's hash.",
     ),
@@ -89,7 +89,7 @@ def show_run(
 @runs_app.command("remove")
 @guarded
 def remove_runs(
-    labels: Annotated[list[str], typer.Argument(metavar="RUN...", help="As `list` takes them.")],
+    labels: Annotated[list[str], typer.Argument(metavar="RUN", help="As `list` takes them.")],
     results: Results = RESULTS,
     is_confirmed: Yes = False,
 ) -> None:
@@ -104,7 +104,7 @@ def remove_runs(
 @guarded
 def collect_garbage(
     specs: Annotated[
-        list[Path], typer.Argument(metavar="SPEC...", help="The experiments whose runs are kept.")
+        list[Path], typer.Argument(metavar="SPEC", help="The experiments whose runs are kept.")
     ],
     results: Results = RESULTS,
     is_confirmed: Yes = False,
@@ -123,7 +123,7 @@ def collect_garbage(
 @guarded
 def archive_runs(
     specs: Annotated[
-        list[Path], typer.Argument(metavar="SPEC...", help="The experiments whose runs it holds.")
+        list[Path], typer.Argument(metavar="SPEC", help="The experiments whose runs it holds.")
     ],
     output: Annotated[
         Path, typer.Option("--output", metavar="FILE", help="As in [b]pe.tar.xz[/b].")
@@ -154,7 +154,7 @@ def archive_runs(
 @guarded
 def restore_runs(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="What `archive` has written.")
+        list[Path], typer.Argument(metavar="FILE", help="What `archive` has written.")
     ],
     results: Results = RESULTS,
 ) -> None:

@@ -17,7 +17,7 @@ def translate(
     run: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUN...",
+            metavar="RUN",
             help="experiment:row:seed, the first characters of a run's hash, or its folder; of "
             "several, an ensemble: their probabilities are averaged.",
         ),

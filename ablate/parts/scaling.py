@@ -106,7 +106,7 @@ class Dk(Scaling):
 @register(
     "learned",
     formula="s(q, k) = c q . k, c trained, at first 1 / sqrt(d_k)",
-    source="Lee et al. 2021, arXiv:2112.13492, sec. 3.2 (learnable temperature)",
+    source="Lee et al. 2021, arXiv:2112.13492, sec. 3.3 (learnable temperature)",
 )
 class Learned(Scaling):
     """Trained factors of the scores, initialised to 1 / sqrt(d_k).
