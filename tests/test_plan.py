@@ -15,14 +15,19 @@ from ablate import api, config
 from ablate.api import planning
 from ablate.api.selecting import select
 from ablate.cli import show
+from ablate.data.tokenizer import PAD
 from ablate.errors import SpecError
+from ablate.measuring import count_parameters
+from ablate.model.assembly import assemble
+from ablate.parts.embedding import Vocabulary
 from ablate.runner import devices, provenance, staleness
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device, DeviceFacts
 from ablate.runner.probe import probe_key
 from ablate.store import Store
 from ablate.training import engines
-from tests.made_up_runs import EXPERIMENT
+from tests.made_up_runs import EXPERIMENT, finish
+from tests.report import made_up
 
 EXPERIMENTS = Path(__file__).parent.parent / "experiments"
 
@@ -187,6 +192,20 @@ def test_a_vocabulary_that_one_probe_tells_serves_all_rows(tmp_path: Path) -> No
     baseline = plan.rows[0]
     assert baseline.params < before.rows[0].params
     assert {row.params_delta for row in plan.rows if row.name in ("t2t", "literal", "none")} == {0}
+
+
+def test_a_vocabulary_that_a_run_has_found_serves_all_rows(tmp_path: Path) -> None:
+    path = tmp_path / "unprobed.yaml"
+    path.write_text(EXPERIMENT, encoding="utf-8")
+    before = api.plan(path, device="cpu", results=tmp_path)
+    assert not any(row.is_vocabulary_known for row in before.rows)
+    selection = finish(path, tmp_path, only=["rms"])  # and the baseline
+    after = api.plan(path, device="cpu", results=tmp_path)
+    assert all(row.is_vocabulary_known for row in after.rows)
+    found = made_up.record("baseline", 1)["tokenizer"]
+    vocabulary = Vocabulary(found["n_src"], found["n_tgt"], is_joint=True)
+    model = assemble(selection.experiment.rows[0].spec.model, vocabulary, PAD)
+    assert after.rows[0].params == count_parameters(model)["total"]
 
 
 def test_a_row_with_another_tokenizer_is_held_against_the_baseline_with_its_own(

@@ -10,7 +10,8 @@ from ablate.api.inspecting import Inspection, inspect
 from ablate.api.listing import PartListing, parts
 from ablate.api.loading import LoadedRun, load_run
 from ablate.api.options import RunOptions
-from ablate.api.planning import Plan, PlannedRow, plan
+from ablate.api.planned import Plan, PlannedRow
+from ablate.api.planning import plan
 from ablate.api.running import Outcome, report, run
 from ablate.api.showing import show_run
 from ablate.api.starting import init

@@ -31,7 +31,7 @@ class PlannedRow:
         params: counted.
         params_delta: share of the baseline's parameters that it has more.
         is_vocabulary_known: whether they are counted with the vocabulary that the tokenizer has
-            found, as the row's probe tells, or with the size that it aims at.
+            found, as a probe or a run tells, or with the size that it aims at.
         flops_per_target_token: of a training step, counted on a nominal batch.
         train_peak_mib: from the row's probe; None until it has been probed.
         seconds_per_run: of training, at the speed of the row's probe; until that is known, at

@@ -126,20 +126,26 @@ class _Planner:
         self._counter = ModelCounter()
         self.finished: Records = {}
         self._counted: dict[tuple[str, Vocabulary], tuple[int, float]] = {}
-        self._vocabularies: dict[str, Vocabulary] = {}  # of corpora and tokenizers, as probed
+        self._vocabularies: dict[str, Vocabulary] = {}  # of corpora and tokenizers, as found
         for row in selection.whole.rows:
-            self._note_vocabulary(row.spec)
+            self._note_vocabulary(row.spec, self._probe(row.spec, self._precision(row.spec)))
+        for run in selection.runs:
+            if _vocabulary_key(run.spec) not in self._vocabularies:
+                record = self._record(run, self._precision(run.spec))[1] or {}
+                self._note_vocabulary(run.spec, record.get("tokenizer", {}))
 
-    def _note_vocabulary(self, spec: RunSpec) -> None:
-        """Note sizes from a row's probe; they hold for all rows of its corpus and tokenizer."""
-        probe = self._probe(spec, devices.resolve(spec.training.precision, self._device))
-        if "n_src" in probe and "n_tgt" in probe:
+    def _note_vocabulary(self, spec: RunSpec, found: Mapping[str, Any]) -> None:
+        """Note what a probe or run has found; it holds for all rows of its corpus and tokenizer."""
+        if "n_src" in found and "n_tgt" in found:
             self._vocabularies[_vocabulary_key(spec)] = Vocabulary(
-                int(probe["n_src"]), int(probe["n_tgt"]), _nominal(spec).is_joint
+                int(found["n_src"]), int(found["n_tgt"]), _nominal(spec).is_joint
             )
 
+    def _precision(self, spec: RunSpec) -> str:
+        return devices.resolve(spec.training.precision, self._device)
+
     def row(self, row: Row) -> PlannedRow:
-        precision = devices.resolve(row.spec.training.precision, self._device)
+        precision = self._precision(row.spec)
         probe = self._probe(row.spec, precision)
         params, flops_of_pass = self._counts(row.spec)
         of_baseline, _ = self._counts(self._baseline)
@@ -176,7 +182,7 @@ class _Planner:
             return list(rows)
         specs = {row.name: row.spec for row in self._selection.experiment.rows}
         training = specs[probed.name].training
-        probe = self._probe(specs[probed.name], devices.resolve(training.precision, self._device))
+        probe = self._probe(specs[probed.name], self._precision(specs[probed.name]))
         flops_per_second = probe[TRAIN_SPEED] * probed.flops_per_target_token
 
         def estimated(row: PlannedRow) -> PlannedRow:
@@ -204,16 +210,21 @@ class _Planner:
         return self._store.load_probe(key) or {}
 
     def _run(self, run: Run, precision: str, *, is_tuning: bool = False) -> PlannedRun:
+        key, record = self._record(run, precision)
+        if record is None:
+            return PlannedRun(run.seed, key, is_done=False)
+        if not is_tuning:
+            self.finished[run.variant, run.seed] = record
+        return PlannedRun(run.seed, record["hash"], is_done=True)
+
+    def _record(self, run: Run, precision: str) -> tuple[str | None, dict[str, Any] | None]:
+        """Return a run's hash, unless its corpus is unknown, and its record if it is finished."""
         fingerprint = self._fingerprints.of(run.spec.corpus)
         if fingerprint is None:
-            return PlannedRun(run.seed, None, is_done=False)
+            return None, None
         key = hash_of(run.spec, fingerprint, precision, self._engine)
         record = self._store.load_outcome(key)
-        if record is not None and is_finished(record):
-            if not is_tuning:
-                self.finished[run.variant, run.seed] = record
-            return PlannedRun(run.seed, record["hash"], is_done=True)
-        return PlannedRun(run.seed, key, is_done=False)
+        return key, record if record is not None and is_finished(record) else None
 
 
 def _name(worker_slots: Sequence[Device]) -> str:

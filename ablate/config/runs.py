@@ -79,7 +79,7 @@ class Experiment:
 
     Attributes:
         name: the file's, with its folder unless that is ``experiments``.
-        path: the file, as it was given.
+        path: the file, as it was given; of a shipped name, where it is.
         rows: the baseline first.
         origins: of the rows, by name.
         negligible: the largest differences that are called none.

@@ -187,4 +187,3 @@ def test_terms_hold_what_is_asked_for_and_nothing_else() -> None:
         "power": 0.9,
         "alpha": 0.005,
     }
-    assert WHOLE.rows == ("baseline", "none")
