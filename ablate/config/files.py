@@ -10,7 +10,15 @@ from functools import reduce
 from pathlib import Path
 
 from ablate.config import shipped
-from ablate.config.merge import MergeSchema, change, merge, merge_schema, nested, normalize
+from ablate.config.merge import (
+    MergeSchema,
+    change,
+    merge,
+    merge_schema,
+    nested,
+    normalize,
+    with_names,
+)
 from ablate.config.messages import unknown
 from ablate.config.paths import file_path
 from ablate.config.source import Mark, Mistake, Node, Source, UnreadableError, parse, source_of
@@ -70,7 +78,11 @@ def _removes_nothing(name: str, inherited: Collection[str]) -> str:
 
 
 def _merged(layers: Sequence[Node]) -> Node:
-    return reduce(lambda below, above: merge(below, above, _file_schema()), layers)
+    """Return layers as one; a change of a row merges onto a part as the baseline has it."""
+    schema = _file_schema(merge_schema())
+    baseline = reduce(lambda below, above: merge(below, above, schema), layers)
+    named = _file_schema(with_names(merge_schema(), baseline))
+    return reduce(lambda below, above: merge(below, above, named), layers)
 
 
 def _variants(layer: Node) -> dict[str, Node]:
@@ -79,8 +91,8 @@ def _variants(layer: Node) -> dict[str, Node]:
     return dict(variants.items()) if variants else {}
 
 
-def _file_schema() -> MergeSchema:
-    by_name = MergeSchema(others=merge_schema())
+def _file_schema(of_changes: MergeSchema) -> MergeSchema:
+    by_name = MergeSchema(others=of_changes)
     rows = {"variants": by_name, "grid": MergeSchema(), "leave_one_out": by_name}
     return MergeSchema(children={**merge_schema().children, **rows})
 

@@ -82,12 +82,30 @@ def merge(below: Node | None, above: Node, schema: MergeSchema) -> Node:
         return _merge_choice(below, above, schema.slot.default)
     is_replaced = any(above.get(key) for key in schema.alternatives)
     merged = {k: v for k, v in below.items() if not (is_replaced and k in schema.alternatives)}
-    for key, node in sorted(above.items(), key=lambda item: item[0] in SIDES):
+    for key, node in above.items():
         child = schema.at(key)
         if key in SIDES and child.children:
-            child = _with_inherited_names(child, key, replace(above, value=merged))
+            child = with_names(child, replace(below, value={"model": below}), ("model", key))
         merged[key] = merge(merged.get(key), node, child)
     return replace(above, value=merged)
+
+
+def with_names(schema: MergeSchema, tree: Node, path: Steps = ()) -> MergeSchema:
+    """Return a schema in which a choice without a name has that of ``tree``, inherited or not.
+
+    Args:
+        schema: of the values at ``path``.
+        tree: a run.
+        path: of the schema; all unless given.
+    """
+    if schema.slot:
+        names = (tree.find(steps) for steps in inherited((*path, "name")))
+        name = next((str(node.value) for node in names if node), schema.slot.default)
+        return replace(schema, slot=replace(schema.slot, default=name))
+    children = {
+        key: with_names(child, tree, (*path, key)) for key, child in schema.children.items()
+    }
+    return replace(schema, children=children)
 
 
 def normalize(node: Node, schema: MergeSchema) -> Node:
@@ -199,15 +217,3 @@ def _merge_choice(below: Node, above: Node, default: str) -> Node:
     if new is not None and new.value != (old.value if old else default):
         return above
     return replace(above, value={**dict(below.items()), **dict(above.items())})
-
-
-def _with_inherited_names(schema: MergeSchema, side: str, model: Node) -> MergeSchema:
-    """Return a stack's schema, in which a choice without a name has the name that it inherits."""
-    children = {}
-    for key, child in schema.children.items():
-        if child.slot:
-            names = (model.find(p[1:]) for p in inherited(("model", side, key, "name")))
-            name = next((str(node.value) for node in names if node), child.slot.default)
-            child = replace(child, slot=replace(child.slot, default=name))
-        children[key] = child
-    return replace(schema, children=children)

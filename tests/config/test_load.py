@@ -208,6 +208,35 @@ def test_a_nameless_option_of_cross_attention_merges_with_the_attention_it_inher
     assert crossed == [choose(Attention, "per_head_shared", bias=False), choose(Attention, "full")]
 
 
+@pytest.mark.parametrize("options", ["d_ff: 64", "name: relu, d_ff: 64"])
+def test_a_stack_keeps_or_loses_its_options_by_the_part_that_it_had(
+    folder: Folder, options: str
+) -> None:
+    text = (
+        f"model: {{feed_forward: relu, decoder: {{feed_forward: {{{options}}}}}}}\n"
+        "variants:\n"
+        "  encoder: {model.feed_forward: silu, model.decoder.feed_forward: relu}\n"
+        "  both: {model.feed_forward: gelu, model.decoder.feed_forward: gelu}\n"
+    )
+    _, kept, lost = (row.spec.model.stack("decoder").feed_forward for row in folder.load(text).rows)
+    assert (kept.name, kept.options["d_ff"]) == ("relu", 64)
+    assert (lost.name, lost.options["d_ff"]) == ("gelu", None)
+
+
+@pytest.mark.parametrize(("name", "width"), [("gelu", 64), ("relu", None), ("silu", None)])
+def test_an_inherited_row_merges_onto_the_part_of_the_baseline(
+    folder: Folder, name: str, width: int | None
+) -> None:
+    folder.write(
+        "a.yaml",
+        "model: {feed_forward: gelu}\nvariants: {x: {model.feed_forward.d_ff: 64}}",
+    )
+    change = f"{{model.feed_forward: {name}, model.norm: rms}}"
+    row = folder.load(f"extends: a.yaml\nvariants: {{x: {change}}}").rows[1]
+    feed_forward = row.spec.model.feed_forward
+    assert (feed_forward.name, feed_forward.options["d_ff"]) == (name, width)
+
+
 @pytest.mark.parametrize(
     ("path", "chain"),
     [
