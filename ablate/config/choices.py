@@ -13,7 +13,7 @@ from typing import Literal
 
 from ablate.config.experiment import RunSpec
 from ablate.config.match import Match
-from ablate.config.merge import change, merge, merge_schema
+from ablate.config.merge import change, excluded_by, merge, merge_schema
 from ablate.config.messages import MistakesError, validated
 from ablate.config.paths import with_file_paths
 from ablate.config.rows import point_name, with_row_name
@@ -199,8 +199,11 @@ def _mistakes_of_tune(experiment: Experiment, tune: Tune) -> Iterator[Mistake]:
     for row in experiment.rows[1:]:
         yield from _mistakes_of_variant(row, experiment, list(tune.axes), "tune")
     via = experiment.match.via if experiment.match else None
-    if via in tune.axes:
-        yield Mistake(tune.axes[via][0].mark, f"tune.{via}", "is what the rows are matched by")
+    for path, axis in tune.axes.items():
+        if via and _overlap(via, path):
+            what = "is" if path == via else f"would undo {via},"
+            reason = f"{what} what the rows are matched by"
+            yield Mistake(axis[0].mark, f"tune.{path}", reason)
     shared = [seed for seed in tune.seeds if seed in experiment.seeds]
     if shared:
         yield Mistake(node.mark, "tune", seeds_are_shared(shared))
@@ -209,13 +212,28 @@ def _mistakes_of_tune(experiment: Experiment, tune: Tune) -> Iterator[Mistake]:
 def _mistakes_of_variant(
     row: Row, experiment: Experiment, paths: list[str], section: str
 ) -> Iterator[Mistake]:
-    """Yield the mistakes of a variant that sets a value which a section chooses for it."""
+    """Yield the mistakes of a variant that sets a value which a section chooses for it.
+
+    That is also a value which the section's choice would remove.
+    """
+    layer = experiment.origins[row.name].layer
     for path in paths:
-        node = experiment.origins[row.name].layer.find(path.split("."))
-        if node is not None:
-            way_out = f"{row.name!r} in match.exclude" if section == "match" else "another path"
-            reason = f"is what `{section}` chooses for every row; leave it out, or give {way_out}"
-            yield with_row_name(Mistake(node.key, path, reason), row.name)
+        chosen = path.removesuffix(".name")
+        for own in (chosen, *excluded_by(chosen)):
+            node = layer.find(own.split("."))
+            if node is not None:
+                what = "is what" if own == chosen else f"excludes {path}, which"
+                way_out = f"{row.name!r} in match.exclude" if section == "match" else "another path"
+                reason = (
+                    f"{what} `{section}` chooses for every row; leave it out, or give {way_out}"
+                )
+                yield with_row_name(Mistake(node.key, own, reason), row.name)
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Return whether one of two paths leads to the other, or removes it."""
+    above, below = sorted((f"{path.removesuffix('.name')}." for path in (one, other)), key=len)
+    return below.startswith(above) or other in excluded_by(one)
 
 
 def _points(tune: Tune) -> Iterator[tuple[str, _Point]]:

@@ -187,6 +187,16 @@ def leaves(node: Node, schema: MergeSchema, path: str = "") -> Iterator[tuple[st
             yield from leaves(item, schema.at(key), f"{path}.{key}" if path else key)
 
 
+def excluded_by(path: str) -> list[str]:
+    """Return the dotted paths that have no value where ``path`` has one."""
+    *above, key = path.split(".")
+    schema = merge_schema()
+    for step in above:
+        schema = schema.at(step)
+    others = [other for other in schema.alternatives if other != key]
+    return [".".join((*above, other)) for other in others if key in schema.alternatives]
+
+
 def model_of(info: FieldInfo) -> type[BaseModel] | None:
     """Return the model of a field, or of each value of a mapping, if there is one."""
     kinds = (info.annotation, *get_args(info.annotation))

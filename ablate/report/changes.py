@@ -8,7 +8,7 @@ from typing import Any
 from ablate.config import BASELINE, Row, value_at
 from ablate.config.labels import compact
 from ablate.config.labels import labels as labels
-from ablate.config.merge import merge_schema
+from ablate.config.merge import excluded_by
 from ablate.registry import choosable
 from ablate.report.cells import NOTHING, Cell
 
@@ -26,7 +26,7 @@ def shown_paths(rows: Sequence[Row]) -> list[str]:
     """
     baseline = rows[0].spec.model_dump(mode="json")
     paths = changed_paths(row.changes for row in rows)
-    others = [other for path in paths for other in _alternatives(path)]
+    others = [other for path in paths for other in excluded_by(path)]
     return list(dict.fromkeys([*paths, *(o for o in others if value_at(baseline, o) is not None)]))
 
 
@@ -45,7 +45,7 @@ def change_cells(rows: Sequence[Row], path: str) -> list[Cell]:
         cells.append(Cell(value, row.chosen.get(path, "")) if is_own else Cell())
         if path in row.pending:
             cells[-1] = Cell("?")
-        elif not row.changes.keys().isdisjoint(_alternatives(path)):
+        elif not row.changes.keys().isdisjoint(excluded_by(path)):
             cells[-1] = Cell(NOTHING)
     return cells
 
@@ -70,13 +70,3 @@ def _defaults(key: str, name: str) -> dict[str, str]:
         return {}
     fields = entry.options.model_fields
     return {key: compact(field.default) for key, field in fields.items() if not field.is_required()}
-
-
-def _alternatives(path: str) -> list[str]:
-    """Return the paths that exclude ``path``."""
-    *above, key = path.split(".")
-    schema = merge_schema()
-    for step in above:
-        schema = schema.at(step)
-    others = [other for other in schema.alternatives if other != key]
-    return [".".join((*above, other)) for other in others if key in schema.alternatives]
