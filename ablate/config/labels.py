@@ -24,7 +24,8 @@ def compact(value: Any, null: str = "null") -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
-        return f"{value:g}"
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
     if isinstance(value, list | tuple):
         return f"[{', '.join(compact(item, null) for item in value)}]"
     if isinstance(value, Mapping):

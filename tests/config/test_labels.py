@@ -20,6 +20,8 @@ def test_a_label_is_the_shortest_end_that_no_other_path_has() -> None:
         (None, "null"),
         (True, "true"),
         (1e-5, "1e-05"),
+        (1.0, "1"),
+        (0.00123456789, "0.00123456789"),
         ((0.9, None), "[0.9, null]"),
         ({"name": "adam", "betas": (0.9, 0.98)}, "adam(betas=[0.9, 0.98])"),
         ({"name": "none"}, "none"),
