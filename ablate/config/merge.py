@@ -147,12 +147,6 @@ def union(one: Node, other: Node, mistakes: list[Mistake]) -> Node:
     return replace(one, value=value)
 
 
-def with_value(layer: Node, path: str, value: Node) -> Node:
-    """Return a layer with a value at a dotted path, merged onto what the layer has there."""
-    schema = merge_schema()
-    return merge(layer, normalize(nested(path.split("."), value), schema), schema)
-
-
 def nested(steps: list[str], value: Node, offset: int | None = None) -> Node:
     """Return ``value`` below a mapping for each of ``steps``, which its key joins with dots.
 

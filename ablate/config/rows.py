@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from ablate.config.experiment import RunSpec
 from ablate.config.labels import compact, labels
-from ablate.config.merge import change, leaves, marks, merge, merge_schema, union, with_value
+from ablate.config.merge import change, leaves, marks, merge, merge_schema, union
 from ablate.config.messages import validated
 from ablate.config.paths import with_file_paths
 from ablate.config.runs import Origin, Row
@@ -129,22 +129,20 @@ def _duplicate(request: RowRequest, twin: Row, requests: dict[str, RowRequest]) 
 
 
 def _changes(base: Node, layer: Node, spec: RunSpec) -> dict[str, Any]:
-    """Return the values of a change, without those that the baseline has already."""
-    values = list(leaves(layer, merge_schema()))
-    effective: dict[str, Any] = {}
-    for path, node in values:
-        others = [value for value in values if value[0] != path]
-        if len(values) == 1 or _spec_with(base, others) != spec:
-            effective[path] = node.as_written()
-    return effective
+    """Return the values of a change, without those that make no difference to the others."""
+    values = dict(leaves(layer, merge_schema()))
+    for path in list(reversed(values)):
+        others = {other: node for other, node in values.items() if other != path}
+        if others and _spec_with(base, others) == spec:
+            values = others
+    return {path: node.as_written() for path, node in values.items()}
 
 
-def _spec_with(base: Node, values: Sequence[tuple[str, Node]]) -> RunSpec | None:
+def _spec_with(base: Node, values: Mapping[str, Node]) -> RunSpec | None:
     """Return the spec of the baseline with some values changed; None if it is invalid."""
-    for path, node in values:
-        base = with_value(base, path, node)
+    tree = merge(base, change(replace(base, value=dict(values)), []), merge_schema())
     try:
-        return RunSpec.model_validate(with_file_paths(base, merge_schema()).plain())
+        return RunSpec.model_validate(with_file_paths(tree, merge_schema()).plain())
     except ValidationError:
         return None
 
@@ -158,7 +156,7 @@ def _requests(tree: Node, mistakes: list[Mistake]) -> Iterator[RowRequest]:
     if grid:
         yield from _grid(grid, mistakes)
     if one_out:
-        yield from _leave_one_out(one_out)
+        yield from _leave_one_out(one_out, mistakes)
 
 
 def _grid(grid: Node, mistakes: list[Mistake]) -> Iterator[RowRequest]:
@@ -172,12 +170,15 @@ def _grid(grid: Node, mistakes: list[Mistake]) -> Iterator[RowRequest]:
         yield RowRequest(name, point[-1].start, point[-1].path, layer, is_grid=True)
 
 
-def _leave_one_out(section: Node) -> Iterator[RowRequest]:
+def _leave_one_out(section: Node, mistakes: list[Mistake]) -> Iterator[RowRequest]:
     """Yield a row with every change, and one with all changes but one for each of them."""
     changes = _named(section.elements) or list(section.items())
     everything = replace(section, value={})
     for _, layer in changes:
-        everything = union(everything, layer, [])  # what is given twice makes rows equal
+        whole = union(everything, layer, [])
+        if whole.plain() != union(layer, everything, []).plain():  # one path, two values
+            union(everything, layer, mistakes)
+        everything = whole
     yield RowRequest("all", section.key, section.path, everything)
     for index, (name, layer) in enumerate(changes):
         rest = replace(section, value={})

@@ -392,6 +392,22 @@ def test_leave_one_out_has_options_before_the_part(folder: Folder) -> None:
     assert (whole.name, whole.options["d_ff"]) == ("gelu", 64)
 
 
+def test_leave_one_out_gives_no_two_values_to_one_path(folder: Folder) -> None:
+    text = (
+        "leave_one_out: {a: {model.norm: rms, model.scaling: none}, b: {%s, model.residual: pre}}"
+    )
+    assert folder.reasons(text % "model.norm: scale") == ["is given twice; first in line 1"]
+    assert [row.spec.model.norm.name for row in folder.load(text % "model.norm: rms").rows] == [
+        "layer",
+        *["rms"] * 3,
+    ]
+
+
+def test_of_values_that_say_the_same_one_is_shown(folder: Folder) -> None:
+    change = "{model.norm: rms, model.encoder.norm: rms, model.decoder.norm: rms}"
+    assert folder.load(f"variants: {{a: {change}}}").rows[1].changes == {"model.norm": "rms"}
+
+
 def test_grid_names_tell_their_axes_apart(folder: Folder) -> None:
     text = "grid: {model.encoder.norm: [rms, {name: rms, eps: 1e-3}], model.decoder.norm: [none]}"
     assert names(folder.load(text))[1:] == [
