@@ -41,8 +41,11 @@ def value_at(spec: Mapping[str, Any], path: str) -> Any:
         spec: of the run, dumped whole.
         path: as ``model.decoder.feed_forward.d_ff``.
     """
-    values = (_walk(spec, steps) for steps in inherited(path.split(".")))
-    return next((value for value in values if value is not None), None)
+    for steps in inherited(path.split(".")):
+        choice = steps[:3] if steps[1:2] in (("encoder",), ("decoder",)) else steps
+        if _walk(spec, choice) is not None:  # with all its options, of which none is inherited
+            return _walk(spec, steps)
+    return None
 
 
 def _walk(value: Any, steps: Steps) -> Any:

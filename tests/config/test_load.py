@@ -408,6 +408,16 @@ def test_of_values_that_say_the_same_one_is_shown(folder: Folder) -> None:
     assert folder.load(f"variants: {{a: {change}}}").rows[1].changes == {"model.norm": "rms"}
 
 
+def test_no_option_of_a_stack_is_that_of_the_part_which_both_share(folder: Folder) -> None:
+    text = "model: {feed_forward: {name: relu, d_ff: 64}, norm: rms, decoder: {%s}}"
+    stack = "feed_forward: gelu, norm: scale"
+    spec = folder.baseline(text % stack).model_dump(mode="json")
+    assert config.value_at(spec, "model.decoder.feed_forward.d_ff") is None
+    assert config.value_at(spec, "model.decoder.norm.eps") is None
+    assert config.value_at(spec, "model.encoder.feed_forward.d_ff") == 64
+    assert config.value_at(spec, "model.decoder.scaling.name") == "sqrt_dk"
+
+
 def test_grid_names_tell_their_axes_apart(folder: Folder) -> None:
     text = "grid: {model.encoder.norm: [rms, {name: rms, eps: 1e-3}], model.decoder.norm: [none]}"
     assert names(folder.load(text))[1:] == [
