@@ -33,21 +33,27 @@ def shown_paths(rows: Sequence[Row]) -> list[str]:
 def change_cells(rows: Sequence[Row], path: str) -> list[Cell]:
     """Return what each row has at a path: the file's value, or one that was chosen for it.
 
-    A row that does not change the path has an empty cell, one whose value is still to be chosen a
-    question mark, and one that has another key in place of the path a dash.
+    A row that does not change the path has an empty cell, unless it has another part than the
+    baseline and with it another value of this option, or no such option: a dash. One whose value is
+    still to be chosen has a question mark, one with another key in place of the path a dash.
     """
-    baseline = format_value(value_at(rows[0].spec.model_dump(mode="json"), path), path)
-    cells = []
-    for row in rows:
-        is_baseline = row.name == BASELINE
-        value = baseline if is_baseline else format_value(row.changes.get(path))
-        is_own = is_baseline or path in row.changes
-        cells.append(Cell(value, row.chosen.get(path, "")) if is_own else Cell())
-        if path in row.pending:
-            cells[-1] = Cell("?")
-        elif not row.changes.keys().isdisjoint(excluded_by(path)):
-            cells[-1] = Cell(NOTHING)
-    return cells
+    baseline = value_at(rows[0].spec.model_dump(mode="json"), path)
+    return [_change_cell(row, path, baseline) for row in rows]
+
+
+def _change_cell(row: Row, path: str, baseline: Any) -> Cell:
+    if path in row.pending:
+        return Cell("?")
+    if row.name == BASELINE:
+        return Cell(format_value(baseline, path), row.chosen.get(path, ""))
+    if not row.changes.keys().isdisjoint(excluded_by(path)):
+        return Cell(NOTHING)
+    if path in row.changes:
+        return Cell(format_value(row.changes[path]), row.chosen.get(path, ""))
+    if any(path.startswith(f"{change.removesuffix('.name')}.") for change in row.changes):
+        value = value_at(row.spec.model_dump(mode="json"), path)
+        return Cell() if value == baseline else Cell(format_value(value, path))
+    return Cell()
 
 
 def format_value(value: Any, path: str = "") -> str:

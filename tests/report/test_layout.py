@@ -43,6 +43,21 @@ def test_the_baseline_says_what_it_has_and_a_variant_what_it_changes(whole: Tabl
     assert [cell.value for cell in whole.column("model.dims.n_heads")] == ["2", "", "", "1"]
 
 
+def test_options_that_another_part_brings_stand_where_they_are_not_the_baselines(
+    tmp_path: Path,
+) -> None:
+    variants = """
+  wide: {model.feed_forward.d_ff: 64}
+  without: {model.feed_forward: gelu}
+  named: {model.feed_forward.name: silu}
+  same: {model.feed_forward: {name: relu_squared, d_ff: 32}}
+  other: {model.feed_forward: {name: swiglu, d_ff: 16}}
+"""
+    laid_out = table(made_up.experiment(tmp_path, variants), {})
+    widths = [cell.value for cell in laid_out.column("model.feed_forward.d_ff")]
+    assert widths == ["32", "64", NOTHING, NOTHING, "", "16"]
+
+
 def test_what_a_row_has_in_place_of_the_baselines_choice_stands_beside_it(tmp_path: Path) -> None:
     head = made_up.HEAD.replace("{steps: 10}", "{steps: 10, average: {ema: 0.5}}")
     variants = "\n  last: {training.average: {last: 3}}\n  epochs: {training.epochs: 2}\n"
