@@ -20,6 +20,7 @@ from ablate import config
 from ablate.cli.app import app
 from ablate.config import Negligible
 from ablate.gate.check import KINDS
+from ablate.gate.mean import MeanBlessing
 from ablate.gate.reference_file import read
 from ablate.report.numbers import MINUS
 from tests.test_readme import README, ROOT, committed, tables
@@ -117,22 +118,41 @@ def test_other_instructions_of_the_cpu_give_the_numbers_of_their_records() -> No
     assert f"the baseline has {baseline:.2f} and `none` {none:.2f} BLEU" in TEXT
 
 
-def test_the_reference_of_multi30k_is_that_of_its_records() -> None:
-    runs = sorted(records("reference/multi30k_en_de/runs.tar.xz"), key=lambda run: run["seed"])
-    of_set = {
-        name: [run["test"][name]["bleu_lc_tok"] for run in runs]
-        for name in ("test2016", "test2017")
-    }
-    (row,) = (
-        row
-        for row in tables(page("gate.md"))["lower-cased BLEU of Moses tokens"]
-        if "this reference" in row.values()
-    )
-    assert row["seeds"] == ", ".join(f"{value:.2f}" for value in of_set["test2016"])
-    for name, values in of_set.items():
+@pytest.mark.parametrize(
+    ("reference", "measure", "title"),
+    [
+        ("multi30k_en_de", "bleu_lc_tok", "lower-cased BLEU of Moses tokens"),
+        ("multi30k_en_de_cased", "bleu", "cased BLEU"),
+    ],
+)
+def test_a_reference_of_multi30k_is_that_of_its_records(
+    reference: str, measure: str, title: str
+) -> None:
+    of_seed = {run["seed"]: run for run in records(f"reference/{reference}/runs.tar.xz")}
+    checks = read(ROOT / "results" / "reference" / f"{reference}.yaml").reference.checks
+    rows = tables(page("gate.md"))[title]
+    (row,) = (row for row in rows if "this reference" in row.values())
+    for name in ("test2016", "test2017"):
+        values = [of_seed[seed]["test"][name][measure] for seed in sorted(of_seed)]
         assert row[name] == f"{mean(values):.2f} ± {stdev(values):.2f}"
-    first = of_set["test2016"]
-    assert f"comes to {mean(first):.1f} ± {stdev(first):.1f} lower-cased BLEU" in TEXT
+        blessing = checks[name].blessed
+        assert isinstance(blessing, MeanBlessing)
+        assert blessing.values == pytest.approx(values)
+        if name == "test2016":
+            assert row["seeds"] == ", ".join(f"{value:.2f}" for value in values)
+
+
+@pytest.mark.parametrize(
+    ("reference", "measure", "words"),
+    [
+        ("multi30k_en_de", "bleu_lc_tok", "comes to {} lower-cased BLEU"),
+        ("multi30k_en_de_cased", "bleu", "comes to {} cased BLEU over four"),
+    ],
+)
+def test_the_readme_has_the_bleu_of_multi30k(reference: str, measure: str, words: str) -> None:
+    runs = records(f"reference/{reference}/runs.tar.xz")
+    values = [run["test"]["test2016"][measure] for run in runs]
+    assert words.format(f"{mean(values):.1f} ± {stdev(values):.1f}") in TEXT
 
 
 def percent(share: float, n_decimals: int) -> str:
