@@ -110,12 +110,18 @@ def test_further_studies_of_multi30k_cost_what_their_tables_say() -> None:
     assert f"costs {wide} with keys of 32 dimensions and {narrow} with keys of 8" in TEXT
 
 
-def test_other_instructions_of_the_cpu_give_the_numbers_of_their_records() -> None:
+@pytest.mark.parametrize(
+    ("archive", "words"),
+    [
+        ("runs_avx2", "With AVX2 the baseline has {:.2f} and `none` {:.2f} BLEU"),
+        ("runs_intel", "on an Intel Xeon with AVX-512 they have {:.2f} and {:.2f}"),
+    ],
+)
+def test_other_cpus_give_the_numbers_of_their_records(archive: str, words: str) -> None:
     bleu: dict[str, list[float]] = {}
-    for record in records("pe/runs_avx2.tar.xz"):
+    for record in records(f"pe/{archive}.tar.xz"):
         bleu.setdefault(record["variant"], []).append(record["test"]["test"]["bleu"])
-    baseline, none = (mean(bleu[row]) for row in ("baseline", "none"))
-    assert f"the baseline has {baseline:.2f} and `none` {none:.2f} BLEU" in TEXT
+    assert words.format(mean(bleu["baseline"]), mean(bleu["none"])) in TEXT
 
 
 @pytest.mark.parametrize(
