@@ -67,6 +67,7 @@ def finish(
     engine = engines.resolve("auto", slot.kind)
     for task in tasks(selection.tabulated, slot, results, engine=engine):
         record = made_up.record(task.variant, task.seed)
+        record["corpus"]["fingerprint"] = task.corpus_fingerprint
         for name in tests:
             record["test"][name]["sentences"] = f"sentences.{name}.csv"
         store.save(task.record("done", None, **{k: record[k] for k in _KEPT}))

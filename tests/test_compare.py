@@ -254,6 +254,33 @@ def test_the_sentences_that_differ_most_are_shown(before: Path, after: Path, spe
     assert texts.src[7] not in text
 
 
+def test_translations_are_compared_with_the_text_that_they_are_of_alone(tmp_path: Path) -> None:
+    """Text in files that have changed since would show other references, or other scores."""
+    for split, n in {"train": 60, "dev": 8, "test": 8}.items():
+        for side in ("en", "de"):
+            lines = "".join(f"dog {i % 9} sees {side} {i}\n" for i in range(n))
+            (tmp_path / f"{split}.{side}").write_text(lines, encoding="utf-8")
+    pairs = "train: [train.en, train.de], dev: [dev.en, dev.de], tests: {test: [test.en, test.de]}"
+    corpus = f"{{name: files, src: en, tgt: de, {pairs}}}"
+    spec, results = tmp_path / "pe.yaml", (tmp_path / "before", tmp_path / "after")
+    text = EXPERIMENT.replace("{name: synthetic, size: 1000}", corpus)
+    reference = (tmp_path / "test.de").read_text(encoding="utf-8")
+    for folder, worse in zip(results, ("", "nothing "), strict=True):
+        store_runs(spec, folder, text)
+        for path in folder.glob("runs/*/record.json"):
+            record = Store(folder).load(path.parent.name) or {}
+            Store(folder).save({**record, "test": {"test": record["test"]["test"]}})
+            (path.parent / "hypotheses.test.txt").write_text(worse + reference, encoding="utf-8")
+    sentences = api.compare(*results).sentences
+    assert (sentences.n, sentences.n_differing) == (48, 6)
+    assert {each.reference for each in sentences.most} == {"dog 0 sees de 0"}
+    for side in ("en", "de"):
+        (tmp_path / f"test.{side}").write_text("the bird sleeps\n" * 7, encoding="utf-8")
+    sentences = api.compare(*results).sentences
+    assert (sentences.n, list(sentences.most)) == (0, [])
+    assert "its files have changed since, or differ on this machine" in sentences.note
+
+
 @pytest.fixture
 def repository(tmp_path: Path, spec: Path, after: Path) -> Path:
     """A git repository with the tables of ``before`` and, one commit later, of ``after``."""

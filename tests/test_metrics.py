@@ -14,7 +14,7 @@ import pytest
 from ablate import api, config
 from ablate.config import MistakesError, identity
 from ablate.data.corpus import Corpus
-from ablate.errors import SpecError
+from ablate.errors import DataError, SpecError
 from ablate.hashing import sha256_of_file
 from ablate.parts.metric import Metric, UnavailableError
 from ablate.record import Scores
@@ -63,14 +63,13 @@ def test_a_metric_of_ones_own_is_a_column_with_differences_and_no_new_run(path: 
 
 
 def test_two_sets_of_results_are_compared_by_the_metrics_of_their_experiment(path: Path) -> None:
-    corpus = build(Corpus, config.load(path).rows[0].spec.corpus)
-    tests, fingerprint = corpus.load().tests, corpus.fingerprint()
+    tests = build(Corpus, config.load(path).rows[0].spec.corpus).load().tests
     for results in (Path("before"), Path("after")):
         translated(path, results)
         for run in api.runs(results):
             record = Store(results).load(run.run) or {}
-            if run.row != "rms":  # whose runs are of another text
-                record["corpus"]["fingerprint"] = fingerprint
+            if run.row == "rms":  # whose runs are of another text
+                record["corpus"]["fingerprint"] = "other"
             Store(results).save(record)
             if (results.name, run.row) == ("after", "none"):
                 text = "".join(f"{line}\n" for line in tests["test"].tgt)
@@ -92,16 +91,23 @@ def test_two_sets_of_results_are_compared_by_the_metrics_of_their_experiment(pat
 def test_a_comparison_without_translations_has_no_further_metrics(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    selection = finish(path, Path("results"))
-    corpus = build(Corpus, selection.corpus)
-    for run in api.runs("results"):
-        record = Store(Path("results")).load(run.run) or {}
-        record["corpus"]["fingerprint"] = corpus.fingerprint()
-        Store(Path("results")).save(record)
+    finish(path, Path("results"))
     compared = api.compare("results", "results", path)
     assert [row.shifts["test.test.bleu"].method for row in compared.rows] == ["equal"] * 3
     assert "Δmy_metric test" not in [column.title for column in compared.table().columns]
     assert "results: further metrics are left out: results/runs/" in capsys.readouterr().err
+
+
+def test_translations_are_not_scored_by_other_text_than_theirs(path: Path) -> None:
+    """As where a file of the corpus is changed while its runs train: the score would be kept."""
+    translated(path, Path("results"))
+    store = Store(Path("results"))
+    for run in api.runs("results"):
+        record = store.load(run.run) or {}
+        store.save({**record, "corpus": {**record["corpus"], "fingerprint": "0f" * 32}})
+    with pytest.raises(DataError, match=r"and runs have read 0f0f0f0f0f0f: its files have changed"):
+        api.report(path)
+    assert not list(Path("results").glob("runs/*/metrics.json"))
 
 
 def test_what_was_computed_is_not_computed_again(path: Path) -> None:

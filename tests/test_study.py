@@ -21,7 +21,7 @@ from ablate import api, config
 from ablate.api import scoring
 from ablate.cli.app import app
 from ablate.config import shipped
-from ablate.errors import SpecError, StoreError
+from ablate.errors import DataError, SpecError, StoreError
 from ablate.registry import temporary_registrations
 from ablate.store import describe
 from tests.made_up_runs import EXPERIMENT, finish
@@ -202,6 +202,21 @@ def test_rows_keep_their_names_and_changes_to_nothing(tmp_path: Path) -> None:
     assert list(read["change.training.clip"][3:]) == ["null", "2.0", "3.0", "4.0"]
     assert read["change.training.clip"][:3].isna().all()
     assert read["test.test.bleu.mean"].dtype == np.float64
+
+
+def test_translations_stand_beside_the_text_that_they_are_of_alone(tmp_path: Path) -> None:
+    path = tmp_path / "pe.yaml"
+    path.write_text(EXPERIMENT, encoding="utf-8")
+    finish(path, tmp_path / "results", has_files=True)
+    study = ablate.study(path, results=tmp_path / "results")
+    assert list(study.translations().columns[:3]) == ["source", "reference", "baseline:1"]
+    for record in study.records.values():
+        record["corpus"]["fingerprint"] = "other"
+    with pytest.raises(DataError, match="and runs have read other: its files have changed since"):
+        study.translations()
+    details = study.outcome.table.details
+    assert details is not None
+    assert details.texts == {}
 
 
 def test_scores_that_cannot_be_stored_are_shown_with_a_remark(

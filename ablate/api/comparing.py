@@ -11,12 +11,13 @@ from typing import Any, Literal, TypeVar
 from sacrebleu.metrics.chrf import CHRF
 
 from ablate.analysis.matched import compare_matched
+from ablate.api.corpus import text_of_runs
 from ablate.api.result_sets import ResultRow, ResultSet, read_result_set, scored_set
 from ablate.config import Negligible
-from ablate.data.corpus import Bitext, Corpus
+from ablate.data.corpus import Bitext
 from ablate.errors import DamagedFileWarning, DataError, SpecError, StoreError
 from ablate.record import Scores
-from ablate.registry import Choice, build
+from ablate.registry import Choice
 from ablate.report.compared import (
     Compared,
     Differing,
@@ -197,9 +198,9 @@ def _sentences(
         return TranslationDifferences(note=reason)
     first = next(iter(pairs[0][0].records.values()))
     try:
-        corpus = build(Corpus, Choice.model_validate(_choice(first)), at="corpus").load()
+        corpus = text_of_runs(Choice.model_validate(_choice(first)), _records(pairs))
     except (DataError, SpecError, KeyError, TypeError, ValueError) as error:
-        return TranslationDifferences(note=f"not compared, for the corpus cannot be read: {error}")
+        return TranslationDifferences(note=f"not compared, for the text is not at hand: {error}")
     texts = corpus.tests[test_sets[0]]
     n_pairs, differing = 0, []
     for a, b, _ in pairs:
@@ -246,8 +247,11 @@ def _translations(
 
 def _fingerprints(pair: Pair, of: Literal["corpus", "tokenizer"]) -> set[str]:
     """Return those of the corpora or tokenizers of a pair's runs; a failed run may have none."""
-    records = (record for row in pair[:2] for record in row.records.values())
-    return {each for record in records if (each := record.get(of, {}).get("fingerprint"))}
+    return {each for record in _records([pair]) if (each := record.get(of, {}).get("fingerprint"))}
+
+
+def _records(pairs: Sequence[Pair]) -> Iterator[Mapping[str, Any]]:
+    return (record for pair in pairs for row in pair[:2] for record in row.records.values())
 
 
 def _choice(record: Mapping[str, Any]) -> dict[str, Any]:

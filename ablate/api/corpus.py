@@ -1,14 +1,15 @@
-"""Corpora: list, download, describe."""
+"""Corpora: list, download, describe, and read as stored runs have read them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 from ablate.config import load_corpus
-from ablate.data.corpus import Bitext, Corpus
-from ablate.errors import SpecError
+from ablate.data.corpus import Bitext, Corpus, CorpusText
+from ablate.errors import DataError, SpecError
 from ablate.registry import Choice, build, slots
 from ablate.wording import no_such
 
@@ -109,6 +110,28 @@ def show_corpus(name: str, options: Sequence[str] = ()) -> CorpusStatistics:
         examples=tuple(islice(pairs, _N_EXAMPLES)),
         notes=text.notes,
     )
+
+
+def text_of_runs(choice: Choice, records: Iterable[Mapping[str, Any]]) -> CorpusText:
+    """Return the text of a corpus, if it still is what stored runs have read.
+
+    Args:
+        choice: the corpus.
+        records: of the runs; one without a fingerprint, as of a run that failed at once, fits any.
+
+    Raises:
+        DataError: if it is unavailable or malformed, or has another content than a run has read.
+    """
+    read = {each for record in records if (each := record.get("corpus", {}).get("fingerprint"))}
+    corpus = build(Corpus, choice, at="corpus")
+    text = corpus.load()
+    if read and read != {present := corpus.fingerprint()}:
+        other = min(read - {present})
+        raise DataError(
+            f"the corpus {choice.name} has the content {present[:12]}, and runs have read "
+            f"{other[:12]}: its files have changed since, or differ on this machine"
+        )
+    return text
 
 
 def _choice(name: str, options: Sequence[str]) -> Choice:

@@ -16,6 +16,7 @@ from ablate.api import trials
 from ablate.api.choosing import select_chosen
 from ablate.api.completing import complete, opened, workers
 from ablate.api.console import print_remark
+from ablate.api.corpus import text_of_runs
 from ablate.api.options import DEFAULT, RunOptions
 from ablate.api.reading import remarks_on
 from ablate.api.scoring import scored
@@ -29,11 +30,10 @@ from ablate.api.selecting import (
     stored,
 )
 from ablate.config import Experiment
-from ablate.data.corpus import Corpus
 from ablate.errors import DamagedFileWarning, DataError, RunError, StoreError
 from ablate.hashing import sha256_of_text
 from ablate.measuring import SentenceStatistics
-from ablate.registry import Choice, build
+from ablate.registry import Choice
 from ablate.report.paper_layouts import Layout
 from ablate.runner.staleness import stale_remarks
 from ablate.store import Store, is_finished, readable, verify, write_whole
@@ -183,16 +183,16 @@ def _table(
         records=records,
         sentences=statistics,
         folders={run: store.path(record["hash"]) for run, record in records.items()},
-        read_texts=lambda: _texts(selection.corpus),
+        read_texts=lambda: _texts(selection.corpus, records),
         arguments=trials.arguments(selection),
     )
     return replace(table, details=details)
 
 
-def _texts(corpus: Choice) -> reporting.Texts:
-    """Return the test sets of a corpus; none if it is not on this machine."""
+def _texts(corpus: Choice, records: Records) -> reporting.Texts:
+    """Return the test sets that runs have read; none if they are not on this machine."""
     try:
-        tests = build(Corpus, corpus, at="corpus").load().tests
+        tests = text_of_runs(corpus, records.values()).tests
     except DataError:
         return {}
     return {name: (bitext.src, bitext.tgt) for name, bitext in tests.items()}

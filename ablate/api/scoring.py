@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ablate.api.console import print_remark
+from ablate.api.corpus import text_of_runs
 from ablate.api.selecting import Records
-from ablate.data.corpus import Bitext, Corpus
+from ablate.data.corpus import Bitext
 from ablate.errors import DamagedFileWarning, SpecError, StoreError
 from ablate.hashing import digest, sha256_of_file
 from ablate.parts.metric import Metric
@@ -64,11 +65,12 @@ def scored(records: Records, corpus: Choice, metrics: Sequence[Choice], store: S
     Raises:
         SpecError: if a metric refuses its options or texts.
         StoreError: if translations are missing.
+        DataError: if the corpus is unavailable, or has another content than the runs have read.
     """
     further = [_Identified.of(choice) for choice in metrics if choice.name not in _IN_RECORDS]
     if not further:
         return records
-    test_sets = cache(lambda: build(Corpus, corpus, at="corpus").load().tests)
+    test_sets = cache(lambda: text_of_runs(corpus, records.values()).tests)
     errors: list[StoreError] = []
     of_runs = {
         run: _with_scores(record, further, test_sets, store, errors)

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from ablate import report as reporting
 from ablate.api import running
+from ablate.api.corpus import text_of_runs
 from ablate.api.options import RunOptions
 from ablate.api.selecting import Records, RunLookup, key_of, select, tasks
 from ablate.config.dumping import dump
 from ablate.config.paths import with_absolute_paths
-from ablate.data.corpus import Corpus
 from ablate.errors import SpecError
-from ablate.registry import build
 from ablate.runner import devices
 from ablate.store import Store, write_whole
 from ablate.training import engines
@@ -190,13 +189,13 @@ class Study:
 
         Raises:
             SpecError: if the corpus has no such test set.
-            DataError: if the corpus cannot be read.
+            DataError: if the corpus cannot be read, or has another content than the runs have read.
             StoreError: if translations are damaged, or cannot be read.
         """
         import pandas as pd
 
         spec = self.outcome.experiment.rows[0].spec
-        tests = build(Corpus, spec.corpus, at="corpus").load().tests
+        tests = text_of_runs(spec.corpus, self.records.values()).tests
         name = next(iter(tests)) if test_set is None else test_set
         if name not in tests:
             raise SpecError(f"the corpus has no test set {name!r}; it has {', '.join(tests)}")

@@ -16,12 +16,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model
 
 from ablate import decoding
+from ablate.api.corpus import text_of_runs
 from ablate.api.showing import show_run
 from ablate.config import RunSpec
 from ablate.config.merge import merge_schema
 from ablate.config.messages import validated
 from ablate.config.source import parse, source_of
-from ablate.data.corpus import Corpus, CorpusText
 from ablate.data.ragged import Ragged
 from ablate.data.tokenizer import PAD, TokenizerPair
 from ablate.decoding import Search
@@ -122,9 +122,9 @@ class Translator:
         Their translations are what ``training.teacher`` takes.
 
         Raises:
-            DataError: if the corpus is unavailable.
+            DataError: if the corpus is unavailable, or has another content than the run has read.
         """
-        return self._corpus().train.src
+        return text_of_runs(self.spec.corpus, [self.record]).train.src
 
     def first_test_source(self) -> str:
         """Return the first source sentence of the run's first test set that has words.
@@ -132,7 +132,7 @@ class Translator:
         Raises:
             DataError: if the corpus is unavailable.
         """
-        first = next(iter(self._corpus().tests.values()))
+        first = next(iter(text_of_runs(self.spec.corpus, []).tests.values()))
         return next(line for line in first.src if line.strip())
 
     def translate(
@@ -163,9 +163,6 @@ class Translator:
             yield
         finally:
             self._capturer = capturer
-
-    def _corpus(self) -> CorpusText:
-        return build(Corpus, self.spec.corpus, at="corpus").load()
 
     def _batch(
         self, lines: list[str], n_before: int, warn: Callable[[str], None]

@@ -24,7 +24,7 @@ class Details:
         records: of the runs.
         sentences: what each test sentence contributes, of the runs that have kept it.
         folders: of the runs, by row and seed.
-        read_texts: reads the test sets; returns none if the corpus is not on this machine.
+        read_texts: reads the test sets; returns none if that text is not on this machine.
         arguments: of the command line that makes these runs, as a shell reads them.
     """
 

@@ -19,6 +19,7 @@ import pytest
 from ablate import api
 from ablate.analysis.sentences import bleu
 from ablate.data.corpus import Corpus
+from ablate.errors import DataError
 from ablate.measuring import SentenceStatistics
 from ablate.registry import build
 from tests.cli.conftest import (
@@ -198,6 +199,10 @@ def test_a_teacher_translates_its_training_text(
     assert list(sources) == list(
         build(Corpus, translator.spec.corpus, at="corpus").load().train.src
     )
+    read = translator.record["corpus"]
+    monkeypatch.setitem(translator.record, "corpus", {**read, "fingerprint": "other"})
+    with pytest.raises(DataError, match="and runs have read other: its files have changed since"):
+        translator.training_sources()
     monkeypatch.setattr(api.Translator, "training_sources", lambda _: sources[:3])
     done = after_run("translate", "pe:baseline:1", "--training-text")
     assert (done.returncode, done.stderr) == (0, "")
