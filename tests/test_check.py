@@ -43,6 +43,18 @@ METRIC = (
     + POSITION.replace("Position", "Metric")
     + "    def score(self, sources, hypotheses, references):\n"
 )
+OPTIMIZER = (
+    "from collections import deque\n"
+    "from ablate.parts.optimizer.contract import TorchOptimizer\n"
+    "class Remembering(torch.optim.SGD):\n"
+    "    def step(self, closure=None):\n"
+    "        for group in self.param_groups:\n"
+    "            for p in group['params']:\n"
+    "                self.state[p].setdefault('past', deque()).append(p.grad.norm())\n"
+    "        super().step(closure)\n"
+    + POSITION.replace("Position", "TorchOptimizer")
+    + "    torch_class = Remembering\n    arguments = {'momentum': 0.5}"
+)
 EMBED = "    def embed(self, x, positions):\n        return "
 FORWARD = "    def forward(self, x):\n        return "
 NO_SUPER = "    def __init__(self, {}):\n        self.table = nn.Parameter(torch.zeros(16, 32))\n"
@@ -105,6 +117,11 @@ BROKEN = {
         + "    def loss(self, logits, targets):\n        kept = targets != self.pad\n"
         "        return logits[kept].square().mean()",
         "the loss of several tokens is not the sum of the losses of each; return a sum",
+    ),
+    "a state that no checkpoint keeps": (
+        OPTIMIZER,
+        "its state dict cannot be read from a checkpoint, so that an interrupted run cannot go on; "
+        "keep only tensors",
     ),
     "failing metric": (
         METRIC + "        return float(len(sources) + sources)",
