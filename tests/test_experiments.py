@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from ablate.config import ModelSpec
 from ablate.model import assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.parts.schedule import Schedule
-from ablate.registry import build
+from ablate.registry import build, slots
 from ablate.runner.check import blueprint, check
 from tests.presets import ROOT, load, preset
 from tests.test_parameter_counts import TABLE_3, V, joint
@@ -49,6 +51,13 @@ def count(model: ModelSpec, vocabulary: Vocabulary) -> int:
     with torch.device("meta"):
         built = assemble(model, vocabulary, 0)
     return sum(p.numel() for p in built.parameters())
+
+
+def comment_of(path: Path) -> str:
+    """Return the comment at the head of a file, as one line."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    comment = takewhile(lambda line: line.startswith("#"), lines)
+    return " ".join(line.removeprefix("#").strip() for line in comment)
 
 
 # all files
@@ -447,6 +456,15 @@ def test_every_row_of_narang_et_al_has_its_number_and_keeps_its_size() -> None:
         assert n[name] == pytest.approx(n["baseline"], rel=1e-3)
     for name in ("twice as deep", "half as deep"):
         assert n[name] == pytest.approx(n["baseline"], rel=0.02)
+
+
+def test_parts_of_narang_et_al_without_a_row_are_named() -> None:
+    entries = [entry for table in slots().values() for entry in table.values()]
+    theirs = {entry.name for entry in entries if "2102.11972" in entry.source}
+    rows = " ".join(row.spec.model.model_dump_json() for row in load("narang").rows)
+    missing = {name for name in theirs if f'"name":"{name}"' not in rows}
+    assert missing == {"elu", "selu", "sigmoid", "softplus"}
+    assert missing <= set(re.findall(r"\w+", comment_of(ROOT / "narang.yaml")))
 
 
 def test_norm_and_depth_and_warm_up_are_crossed() -> None:
