@@ -14,7 +14,9 @@ import torch
 from ablate import config
 from ablate.config import ModelSpec
 from ablate.model import assemble
+from ablate.parts.attention import Attention
 from ablate.parts.embedding import Vocabulary
+from ablate.parts.roles import linear_layers
 from ablate.parts.schedule import Schedule
 from ablate.registry import build, slots
 from ablate.runner.check import blueprint, check
@@ -465,6 +467,20 @@ def test_parts_of_narang_et_al_without_a_row_are_named() -> None:
     missing = {name for name in theirs if f'"name":"{name}"' not in rows}
     assert missing == {"elu", "selu", "sigmoid", "softplus"}
     assert missing <= set(re.findall(r"\w+", comment_of(ROOT / "narang.yaml")))
+
+
+def test_shared_projections_have_the_share_of_weights_that_the_comment_says() -> None:
+    def n_weights(model: ModelSpec) -> int:
+        with torch.device("meta"):
+            built = assemble(model, joint(500), 0)
+        attentions = [module for module in built.modules() if isinstance(module, Attention)]
+        return sum(linear.weight.numel() for a in attentions for linear in linear_layers(a))
+
+    full, shared = (row.spec.model for row in load("science/f07_shared_projections").rows)
+    assert "(1 + 3 / h^2) / 4 of the weights" in comment_of(
+        ROOT / "science" / "f07_shared_projections.yaml"
+    )
+    assert n_weights(shared) / n_weights(full) == (1 + 3 / full.dims.n_heads**2) / 4
 
 
 def test_norm_and_depth_and_warm_up_are_crossed() -> None:
