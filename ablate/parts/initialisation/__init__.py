@@ -1,7 +1,7 @@
 """Initialisations of the linear layers.
 
-Embedding and position tables have their own option ``init_std``; of the initialisations only
-`t_fixup` changes them. Norms start with gain 1 and bias 0.
+Embeddings and learned positions have their own option ``init_std``; of the initialisations only
+`t_fixup` changes a table, that of the embeddings. Norms start with gain 1 and bias 0.
 """
 
 from ablate.parts.initialisation.contract import Initialisation
