@@ -192,3 +192,12 @@ def test_nothing_is_overfull_in_stock_classes(
 def test_the_caption_is_made_of_sentences(whole: Table, question: str | None, start: str) -> None:
     text = render(replace(whole, name="made_up", question=question), "latex")
     assert rf"\caption{{{start}" in text
+
+
+@pytest.mark.parametrize(("seeds", "has_intervals"), [("[1]", False), ("[1, 2]", True)])
+def test_a_changed_list_is_no_interval(tmp_path: Path, seeds: str, has_intervals: bool) -> None:
+    variants = "\n  slow: {training.optimizer.betas: [0.9, 0.97]}\n"
+    experiment = made_up.experiment(tmp_path, variants, seeds)
+    text = render(table(experiment, made_up.records(experiment)), "latex")
+    assert "[0.9, 0.97]" in text
+    assert ("the intervals of all rows hold together" in text) == has_intervals

@@ -169,7 +169,7 @@ def _notes(table: Table) -> tuple[list[str], list[Footnote]]:
         for note in table.footnotes
     }
     printed = [_note(note) for note in table.footnotes if is_printed[note]]
-    if any(_INTERVAL.fullmatch(cell.value) for cell in cells):
+    if any(_has_intervals(block, at) for block in table.blocks for at in range(len(block.columns))):
         printed.insert(0, r"95\% CI: the intervals of all rows hold together.")
     return printed, [note for note in table.footnotes if not is_printed[note]]
 
@@ -238,9 +238,15 @@ def _kind(table: Table, at: int) -> str:
         return "text" if table.is_of_paper and longest <= _LONG_VALUE else "broken"
     if column.kind == "verdict":
         return "text"
-    if any(_INTERVAL.fullmatch(cell.value) for cell in cells):
+    if _has_intervals(table, at):
         return "interval"
     return "aside" if any(cell.aside for cell in cells) else "number"
+
+
+def _has_intervals(table: Table, at: int) -> bool:
+    """Return whether a column is one of intervals; a list that a row changes looks like one."""
+    cells = [line.cells[at].value for line in table.lines]
+    return table.columns[at].is_number and any(map(_INTERVAL.fullmatch, cells))
 
 
 def _head(table: Table, at: int, text: str) -> str:
