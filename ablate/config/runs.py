@@ -35,6 +35,12 @@ class Row:
     chosen: dict[str, str] = field(default_factory=dict)
     pending: tuple[str, ...] = ()
 
+    @property
+    def changes_of_file(self) -> dict[str, Any]:
+        """The changes that the file states: without the values that are matched or tuned."""
+        others = {*self.chosen, *self.pending}
+        return {path: value for path, value in self.changes.items() if path not in others}
+
 
 @dataclass(frozen=True)
 class Tune:

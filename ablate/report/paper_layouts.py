@@ -145,7 +145,7 @@ def _groups(rows: Sequence[Row]) -> tuple[list[str], list[int]]:
     letters = [match[1] if (match := _LETTER.match(row.name)) else "" for row in rows]
     names, begins, last = ["base"], [], None
     for at, row in enumerate(rows[1:], start=1):
-        group = letters[at] or (row.name if any(letters) else tuple(row.changes))
+        group = letters[at] or (row.name if any(letters) else tuple(row.changes_of_file))
         is_first = group != last
         if is_first:
             begins.append(at)

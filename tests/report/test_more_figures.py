@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -310,6 +311,27 @@ def test_interactions_are_drawn_where_their_interval_leaves_out_0(tmp_path: Path
     lines = {text.get_text() for axes in drawing.figure.axes for text in axes.texts}
     assert "no result" in lines
     assert "+4.0" not in lines
+
+
+def test_values_that_are_chosen_for_each_row_are_none_of_its_two_changes(tmp_path: Path) -> None:
+    (tmp_path / "grid.yaml").write_text(f"{GRID}seeds: [1, 2, 3]\n", encoding="utf-8")
+    experiment = load(tmp_path / "grid.yaml")
+    lr = "training.schedule.lr"
+    tuned = tuple(
+        replace(row, changes={**row.changes, lr: 0.01 * (1 + at % 2)}, chosen={lr: "tuned"})
+        for at, row in enumerate(experiment.rows)
+    )
+    pending = tuple(
+        replace(row, changes={**row.changes, lr: None}, pending=(lr,)) if at == 1 else row
+        for at, row in enumerate(experiment.rows)
+    )
+    cells = []
+    for rows in (experiment.rows, tuned, pending):
+        results = Results.of(experiment, made_up.records(experiment), {})
+        drawing = draw_interactions(replace(experiment, rows=rows), results)
+        assert drawing is not None
+        cells.append([(line["first"], line["second"]) for line in drawing.numbers])
+    assert cells[0] == cells[1] == cells[2]
 
 
 def test_a_cell_without_an_interval_is_not_left_empty(tmp_path: Path) -> None:

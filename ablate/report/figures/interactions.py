@@ -98,14 +98,18 @@ def _figure(by_pair: Mapping[tuple[str, str], _Pair], levels: Levels, largest: f
 
 
 def _levels(experiment: Experiment) -> Levels:
-    """Return the levels of each path; the baseline's is the first where another row has it too."""
+    """Return the levels of each path; the baseline's is the first where another row has it too.
+
+    Values that are matched or tuned are chosen for the changes of a row, and are none of them.
+    """
     baseline, *rows = experiment.rows
     spec = baseline.spec.model_dump(mode="json")
     levels: dict[str, dict[str, Any]] = {}
-    for path in changed_paths(row.changes for row in rows):
+    changes = [row.changes_of_file for row in rows]
+    for path in changed_paths(changes):
         alone = {_BASELINE: value_at(spec, path)}
-        values = {_key(row.changes[path]): row.changes[path] for row in rows if path in row.changes}
-        is_left_alone = any(path not in row.changes for row in rows)
+        values = {_key(of_row[path]): of_row[path] for of_row in changes if path in of_row}
+        is_left_alone = any(path not in of_row for of_row in changes)
         levels[path] = {**alone, **values} if is_left_alone else values
     return levels
 
@@ -113,7 +117,7 @@ def _levels(experiment: Experiment) -> Levels:
 def _cells(experiment: Experiment, levels: Levels) -> Iterator[_Cell]:
     """Yield every two changes for which there are all four rows."""
     rows = {
-        frozenset((path, _key(value)) for path, value in row.changes.items()): row.name
+        frozenset((path, _key(value)) for path, value in row.changes_of_file.items()): row.name
         for row in experiment.rows
     }
     references = {path: next(iter(of_path)) for path, of_path in levels.items()}
