@@ -184,6 +184,22 @@ def test_the_front_does_not_join_a_row_with_diverged_seeds(
     assert not is_joined()
 
 
+def test_costs_show_which_rows_have_diverged_seeds(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    def n_hollow() -> int:
+        drawing = draw_costs(Results.of(experiment, records, {}))
+        assert drawing is not None
+        legend = " ".join(drawing.figure.get_supxlabel().split())
+        faces = [line.get_markerfacecolor() for line in drawing.figure.axes[0].lines]
+        assert ("hollow: without the seeds" in legend) == ("white" in faces)
+        return faces.count("white")
+
+    assert n_hollow() == 0
+    records["learned", 3] = made_up.without_result("diverged", "NaN", "learned", 3)
+    assert n_hollow() == 1
+
+
 def test_bleu_of_a_bin_is_that_of_its_sentences() -> None:
     references, wrong = _texts()
     counts = _sentences(["a", "b"], [1])["b", 1]["test"].bleu

@@ -24,6 +24,8 @@ _LEGEND = (
     "0: the baseline; bars: one standard deviation over seeds, and over the rounds of the probe; "
     "line: rows that nothing cheaper is as good as, where an interval tells neighbours apart"
 )
+_LEGEND_OF_DIVERGED = "hollow: without the seeds of the row that diverged"
+_NOT_NUMBERS = ("number", "has_diverged")
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class _Point:
         number: of the row in the experiment, the baseline's is 0.
         error: standard deviation of the cost; 0 if it is counted.
         sd: standard deviation of BLEU over seeds.
+        has_diverged: whether seeds of the row diverged, so that they are not in its BLEU.
     """
 
     number: int
@@ -42,6 +45,7 @@ class _Point:
     error: float
     bleu: float
     sd: float
+    has_diverged: bool
 
 
 def draw_costs(results: Results) -> Drawing | None:
@@ -69,11 +73,12 @@ def draw_costs(results: Results) -> Drawing | None:
         axes[-1].annotate(
             "\n".join(names), xy=(1.03, 1.0), xycoords="axes fraction", va="top", fontsize=7.5
         )
-        add_legend(figure, _LEGEND)
+        has_hollow = any(point.has_diverged for points in panels.values() for point in points)
+        add_legend(figure, f"{_LEGEND}; {_LEGEND_OF_DIVERGED}" if has_hollow else _LEGEND)
         numbers = [
             {
                 "measure": title,
-                **{key: value for key, value in vars(point).items() if key != "number"},
+                **{key: value for key, value in vars(point).items() if key not in _NOT_NUMBERS},
             }
             for title, points in panels.items()
             for point in points
@@ -86,7 +91,8 @@ def _points(results: Results, metric: str, cost: str) -> list[_Point]:
     for number, summary in enumerate(results.summaries):
         bleu, known = summary.metrics.get(metric), _cost(summary, cost)
         if bleu is not None and known is not None:
-            points.append(_Point(number, summary.name, *known, bleu.mean, bleu.sd or 0.0))
+            of_bleu = bleu.mean, bleu.sd or 0.0, summary.count("diverged") > 0
+            points.append(_Point(number, summary.name, *known, *of_bleu))
     return points
 
 
@@ -112,6 +118,7 @@ def _panel(axes: Axes, title: str, points: Sequence[_Point]) -> None:
             yerr=point.sd or None,
             fmt="D" if is_baseline else "o",
             color=INK if is_baseline else COLOURS[0],
+            markerfacecolor="white" if point.has_diverged else None,
             markersize=4.5,
             elinewidth=0.7,
             zorder=3,
