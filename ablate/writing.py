@@ -17,7 +17,8 @@ from uuid import uuid4
 def atomic_write(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     """Yield a stream whose content replaces ``path`` at the end, even across a power cut.
 
-    Nothing is written if the block raises. The folder is created where it is missing.
+    Nothing is written if the block raises. The folder is created where it is missing. A device or a
+    pipe is written to as it is: a file in its place would break what else uses it.
 
     Args:
         path: the file.
@@ -26,10 +27,15 @@ def atomic_write(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     Raises:
         OSError: if the file cannot be written; its old content is then still there.
     """
+    encoding = None if "b" in mode else "utf-8"
+    if _is_stream(path):
+        with path.open(mode, encoding=encoding) as stream:
+            yield stream
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
-        with temporary.open(mode, encoding=None if "b" in mode else "utf-8") as stream:
+        with temporary.open(mode, encoding=encoding) as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -71,6 +77,13 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _cell(value: str | float | None) -> str | float | None:
     return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _is_stream(path: Path) -> bool:
+    """Return whether a path is that of a device or a pipe, such as ``/dev/stdout``."""
+    if path.parent == Path("/dev"):  # even if the shell has put a file behind it
+        return True
+    return path.exists() and not (path.is_file() or path.is_dir())
 
 
 def _sync_folder(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import pandas as pd
@@ -30,6 +31,25 @@ def test_a_failure_keeps_the_old_content_and_leaves_nothing_behind(tmp_path: Pat
         stream.writelines(lines)
     assert file.read_text(encoding="utf-8") == "old ä\n"
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
+    pipe = tmp_path / "table.md"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_whole(pipe, "content ä\n")
+    assert os.read(reader, 100).decode() == "content ä\n"
+    os.close(reader)
+    assert pipe.is_fifo()
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_no_file_takes_the_place_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(source: Path, target: Path) -> None:  # else a failure would cost the machine its own
+        pytest.fail(f"{target} would be a file")
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    write_whole(Path(os.devnull), "content\n")
 
 
 def test_a_hash_is_of_the_content_however_it_arrives(tmp_path: Path) -> None:
