@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -50,6 +53,29 @@ def test_no_file_takes_the_place_of_a_device(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(Path, "replace", refuse)
     write_whole(Path(os.devnull), "content\n")
+
+
+def _sync(error: int) -> Callable[[int], None]:
+    """Return `os.fsync` on a file system where it fails so for folders."""
+    of_file = os.fsync
+
+    def sync(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(error, os.strerror(error))
+        of_file(handle)
+
+    return sync
+
+
+def test_a_file_system_that_synchronises_no_folders_takes_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", _sync(errno.EINVAL))
+    write_whole(tmp_path / "x", "new")
+    assert (tmp_path / "x").read_text(encoding="utf-8") == "new"
+    monkeypatch.setattr(os, "fsync", _sync(errno.EIO))
+    with pytest.raises(OSError, match="Input/output error"):
+        write_whole(tmp_path / "x", "newer")
 
 
 def test_a_hash_is_of_the_content_however_it_arrives(tmp_path: Path) -> None:
