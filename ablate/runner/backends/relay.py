@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ablate.data.cache import cache_folder
+from ablate.errors import StoreError
 from ablate.runner.backends.bundles import Bundle, outputs_of, write
 from ablate.runner.backends.local import LocalProcess
 from ablate.runner.devices import Device
@@ -54,18 +55,21 @@ class Relay:
         self._outbox: queue.SimpleQueue[RelayedMessage] = queue.SimpleQueue()
 
     def begin(self, group: TaskGroup, needed: Bundle) -> None:
-        """Send the process a group.
+        """Send the process a group; if that takes files that cannot be written, the node is lost.
+
+        Nobody reads what this method returns or raises: the driver waits for messages.
 
         Args:
             group: tasks that share the process.
             needed: the files of the store that they read.
         """
-        if not self._is_shared:
-            group = self._relocated(group)
-            write(needed, self._folder)
+        try:
+            group = self._prepared(group, needed)
+        except (OSError, StoreError) as error:
+            reason = f"files of runs cannot be written there: {error}"
+            self._outbox.put(RelayedMessage(ProcessExited(1, reason), is_last=True))
+            return
         self._unfinished = {task.key: task for task in group}
-        for task in group:
-            task.log.parent.mkdir(parents=True, exist_ok=True)
         if self._process is None:
             is_started = threading.Event()
             arguments = (group[0].log, is_started)
@@ -91,12 +95,14 @@ class Relay:
             messages.append(self._outbox.get())
         return messages
 
-    def _relocated(self, group: TaskGroup) -> TaskGroup:
-        """Return the group with a new temporary folder as its folder of results."""
-        scratch = cache_folder("scratch")
-        scratch.mkdir(parents=True, exist_ok=True)
-        self._folder = Path(tempfile.mkdtemp(dir=scratch))
-        return tuple(replace(task, results=self._folder) for task in group)
+    def _prepared(self, group: TaskGroup, needed: Bundle) -> TaskGroup:
+        """Return the group with its folder of results: if not the driver's, a new temporary one."""
+        if not self._is_shared:
+            self._folder = _temporary_folder(needed)
+            group = tuple(replace(task, results=self._folder) for task in group)
+        for task in group:
+            task.log.parent.mkdir(parents=True, exist_ok=True)
+        return group
 
     def _forward_messages(self, log: Path, is_started: threading.Event) -> None:
         """Start the process and forward its messages.
@@ -130,3 +136,16 @@ class Relay:
             shutil.rmtree(self._folder, ignore_errors=True)
             return bundles
         return {}
+
+
+def _temporary_folder(content: Bundle) -> Path:
+    """Return a new folder with these files; there is none if they cannot be written."""
+    scratch = cache_folder("scratch")
+    scratch.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=scratch))
+    try:
+        write(content, folder)
+    except StoreError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return folder
