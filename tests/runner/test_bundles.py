@@ -72,6 +72,20 @@ def test_a_run_that_another_process_has_finished_stays_unless_it_is_made_afresh(
     assert record["error"] == ("second" if fresh else "first")
 
 
+@pytest.mark.parametrize("fresh", [False, True])
+def test_what_a_run_did_not_go_on_from_there_does_not_stay_here(
+    fresh: bool, far: Task, near: Task
+) -> None:
+    for name in ("checkpoint.pt", "snapshots/1.pt"):  # it was stopped before it saved any
+        (far.log.parent / name).unlink()
+    folder = near.log.parent
+    (folder / "snapshots").mkdir(parents=True)
+    for name in ("checkpoint.pt", "snapshots/1.pt", "changed.json", "record.damaged.json"):
+        (folder / name).write_text("of an earlier attempt", encoding="utf-8")
+    store_outputs(replace(near, fresh=fresh), outputs_of(far))
+    assert _files(near) == {"lock", "log.txt", "record.damaged.json"}
+
+
 def test_a_run_that_cannot_be_written_whole_has_no_record(
     far: Task, near: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from ablate.runner.packing import TaskGroup
@@ -15,6 +15,7 @@ Bundle = dict[str, bytes]
 """The contents of files, by their paths relative to the folder of results."""
 
 _RECORD = "record.json"
+_STAY = ("lock", "log.txt", "record.damaged.json")
 
 
 def outputs_of(task: Task) -> Bundle:
@@ -51,7 +52,8 @@ def write(bundle: Bundle, results: Path) -> None:
 def store_outputs(task: Task, bundle: Bundle) -> None:
     """Write the outputs of a task on another machine into its store: a whole run, or none.
 
-    A run that another process has finished meanwhile stays as it is.
+    A run that another process has finished meanwhile stays as it is. Of any other, what the other
+    machine did not have, or has removed, is removed here too: the run would go on from it.
 
     Raises:
         StoreError: if a file cannot be written; the run then has no record, so that it is made
@@ -66,9 +68,18 @@ def store_outputs(task: Task, bundle: Bundle) -> None:
         if is_finished(store.load(task.key)) and not task.fresh:
             return
         (folder / _RECORD).unlink(missing_ok=True)
+        with writable(folder):
+            _remove_others(folder, {task.results / name for name in bundle})
         write(bundle, task.results)
         if is_finished(store.load(task.key)):
             tidy(folder)
+
+
+def _remove_others(folder: Path, files: Collection[Path]) -> None:
+    """Remove what is in a run's folder beside ``files``; first its checkpoint, as in `resume`."""
+    for path in sorted(folder.rglob("*"), key=lambda path: path.name != "checkpoint.pt"):
+        if path.is_file() and path.name not in _STAY and path not in files:
+            path.unlink()
 
 
 def _read(paths: Iterable[Path], results: Path) -> Bundle:
