@@ -74,7 +74,8 @@ def _read_fallbacks(folder: Path) -> dict[str, Any]:
 
 
 def _remove_all(folder: Path) -> None:
-    for path in folder.iterdir():
+    """Remove an attempt; first its checkpoint, which must not outlast what it was made with."""
+    for path in sorted(folder.iterdir(), key=lambda path: path.name != "checkpoint.pt"):
         if path.is_dir():
             shutil.rmtree(path)
         elif path.name not in _PERMANENT:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,32 @@ def test_a_run_that_is_to_be_fresh_begins_anew(folder: Path, task: MakeTask) -> 
     fresh = task("row", fresh=True)
     assert resume(fresh, folder) == fresh
     assert _names(folder) == ["log.txt"]
+
+
+@pytest.mark.parametrize("first", [["changed.json", "checkpoint.pt"], ["checkpoint.pt"]])
+def test_a_kill_while_a_run_begins_anew_leaves_no_checkpoint_of_unknown_making(
+    first: list[str], folder: Path, task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "changed.json").write_text(json.dumps(HALVES), encoding="utf-8")
+    names = [*first, *(name for name in _names(folder) if name not in first)]
+    monkeypatch.setattr(Path, "iterdir", lambda path: iter([path / name for name in names]))
+
+    class KilledError(Exception):
+        """In place of a kill, after one file has gone."""
+
+    unlink = Path.unlink
+
+    def unlink_one(path: Path, missing_ok: bool = False) -> None:
+        if path.name in ("changed.json", "checkpoint.pt"):
+            unlink(path)
+            raise KilledError
+        unlink(path, missing_ok=missing_ok)
+
+    with monkeypatch.context() as killing:
+        killing.setattr(Path, "unlink", unlink_one)
+        with pytest.raises(KilledError):
+            resume(task("row", micro_batch_factor=4), folder)
+    assert not (folder / "checkpoint.pt").exists()
 
 
 @pytest.mark.parametrize("changes", [HALVES, EAGER, HALVES | EAGER])
