@@ -60,7 +60,8 @@ def retry(outcome: TaskOutcome) -> Retry | None:
     """Return how a task is repeated; None if its outcome stands."""
     if outcome.failure is None:
         return None
-    task = replace(outcome.task, fresh=False)  # the earlier result has been removed
+    has_begun = outcome.largest_batch is not None  # before that, no checkpoint is this attempt's
+    task = replace(outcome.task, fresh=outcome.task.fresh and not has_begun)
     if outcome.failure in ("memory", "killed"):
         return _with_more_memory(task, outcome)
     if outcome.failure == "engine":

@@ -71,10 +71,14 @@ def test_there_is_an_end_to_it_whatever_happens(failure: Failure, task: MakeTask
     assert len(attempts) == n_expected[failure]
 
 
-def test_what_is_fresh_begins_anew_once(task: MakeTask) -> None:
-    again = retry(TaskOutcome(task("row", fresh=True), "killed", "", largest_batch=2))
-    assert again is not None
-    assert not again.task.fresh
+@pytest.mark.parametrize("failure", ["memory", "killed", "process_lost", "other"])
+def test_what_is_fresh_begins_anew_once(failure: Failure, task: MakeTask) -> None:
+    """What is lost before it has begun may still have the checkpoint of an earlier call."""
+    for largest_batch in (2, None):
+        job = task("row", fresh=True, runs_per_process=2)
+        again = retry(TaskOutcome(job, failure, "", True, largest_batch=largest_batch))
+        assert again is not None
+        assert again.task.fresh == (largest_batch is None)
 
 
 def test_it_is_said_how(task: MakeTask) -> None:
