@@ -141,9 +141,17 @@ def _with_earlier_fallback(task: Task, store: Store) -> Task:
 
 
 def _note_replacement(task: Task, again: Task, store: Store) -> Task:
-    """Return ``again``; if its hash is another one, note that in the record of ``task``."""
-    if again.key != task.key:
+    """Return ``again``; if its hash is another one, note that in the record of ``task``.
+
+    If another call has finished the run of ``task`` meanwhile, that one stands, and is returned. A
+    call that is making it now replaces the note by its own record.
+    """
+    if again.key == task.key:
+        return again
+    with store.lock(task.key, should_stop=lambda: True):
         record = store.load(task.key)
+        if is_finished(record) and not task.fresh:
+            return task
         if record is None or record["status"] != "failed":
             record = task.record("failed", again.engine_note, finished=now())
         note = {"engine": again.engine, "engine_note": again.engine_note}

@@ -527,6 +527,22 @@ def test_a_run_whose_engine_failed_is_kept_as_the_run_that_was_made(
     assert again == [*[f"train {name} 1"] * (name == "uncaptured"), f"train {name} 1 eager"]
 
 
+def test_a_run_that_another_call_has_finished_meanwhile_is_not_given_up(
+    store: Store, diary: Diary, command: list[str], task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = task("uncompiled", engine="compile", eager_key="eager")
+    ended = diary.ended
+
+    def finish_elsewhere(task: Task, outcome: str, *, is_good: bool) -> None:
+        ended(task, outcome, is_good=is_good)
+        _done(store, job.key)
+
+    monkeypatch.setattr(diary, "ended", finish_elsewhere)
+    _run([job], store, diary, command)
+    assert _trained(store) == ["train uncompiled 1"]  # which finds it finished
+    assert (_status(store, job.key), store.load("eager")) == ("done", None)
+
+
 def test_a_run_that_was_made_eagerly_before_stands_in_for_one_whose_engine_fails(
     store: Store, diary: Diary, command: list[str], task: MakeTask
 ) -> None:
