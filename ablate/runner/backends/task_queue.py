@@ -201,11 +201,15 @@ class TaskQueue:
             file.write("\n")
 
     def read_messages(self) -> list[JobMessage]:
-        """Return the messages since the last call: of each task the last one of each kind."""
+        """Return the messages since the last call: of each task the last one of each kind.
+
+        A heartbeat has the largest batch of those before it, too, which no later one repeats.
+        """
         latest: dict[tuple[str, str, str], JobMessage] = {}
         for path in sorted((self.folder / "messages").glob("*.jsonl")):
             for message in self._new_in(path):
-                latest[message.entry, message.key, message.kind] = message
+                place = message.entry, message.key, message.kind
+                latest[place] = _with_batch_of(latest.get(place), message)
         order = ("started", "heartbeat", "ended")
         return sorted(latest.values(), key=lambda message: order.index(message.kind))
 
@@ -253,6 +257,15 @@ class TaskQueue:
         except FileNotFoundError:
             return [], ""
         return content["jobs"], content["cluster"]
+
+
+def _with_batch_of(earlier: JobMessage | None, message: JobMessage) -> JobMessage:
+    """Return a message with the largest batch of an earlier heartbeat, if it has none itself."""
+    heartbeat = message.heartbeat
+    if heartbeat is None or heartbeat.largest_batch or not (earlier and earlier.heartbeat):
+        return message
+    largest_batch = earlier.heartbeat.largest_batch
+    return replace(message, heartbeat=replace(heartbeat, largest_batch=largest_batch))
 
 
 def _entry(path: Path, *, is_over: bool = False) -> Entry:
