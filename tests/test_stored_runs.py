@@ -253,6 +253,17 @@ def test_a_folder_that_a_run_removes_meanwhile_has_no_size(
     assert [run.n_bytes for run in api.runs(results, labels=["e" * 16])] == [4]
 
 
+def test_a_run_that_lies_on_another_disk_is_removed_with_its_link(
+    results: Path, tmp_path: Path
+) -> None:
+    folder, elsewhere = Store(results).path("f" * 16), tmp_path / "elsewhere"
+    folder.rename(elsewhere)
+    folder.symlink_to(elsewhere, target_is_directory=True)
+    assert [run.run for run in api.remove(results, ["other"])] == ["f" * 16]
+    assert not folder.is_symlink()
+    assert not elsewhere.exists()
+
+
 def test_what_is_removed_halfway_counts_as_unfinished(
     results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

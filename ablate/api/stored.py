@@ -316,7 +316,8 @@ def _remove(results: Path, chosen: Sequence[StoredRun], *, is_trial: bool) -> li
 def _try_remove(folder: Path) -> bool:
     """Remove a run unless a worker holds its lock; return whether it was removed.
 
-    Its record is removed first: after an interruption the run counts as unfinished.
+    Its record is removed first: after an interruption the run counts as unfinished. Of a folder
+    that lies elsewhere, the link to it goes too.
 
     Raises:
         StoreError: if it cannot be removed.
@@ -324,7 +325,9 @@ def _try_remove(folder: Path) -> bool:
     try:
         with FileLock(folder / "lock", thread_local=False, timeout=0):
             (folder / "record.json").unlink(missing_ok=True)
-            shutil.rmtree(folder)
+            shutil.rmtree(folder.resolve())
+            if folder.is_symlink():
+                folder.unlink()
     except Timeout:
         return False
     except OSError as error:
