@@ -262,6 +262,32 @@ def test_what_a_job_takes_with_it_is_told_with_its_state(
     assert [(each.reason, each.largest_batch) for each in outcomes] == [(f"job 7_0: {state}", 9)]
 
 
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_what_is_lost_under_two_calls_is_told_to_both(
+    is_removed: bool, queue: TaskQueue, task: MakeTask, diary: Diary,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    queue.add(one_per_process([task("a"), task("b")]))
+    entry = queue.take("7_0")
+    assert entry is not None
+    monkeypatch.setattr(job_follower, "_CHECK_S", {"slurm": 0.0, "": 0.0})
+    polls = iter(range(4))  # after which it counts as waiting for ever
+    clock = SimpleNamespace(sleep=lambda _: next(polls), monotonic=lambda: 0.0)
+    monkeypatch.setattr(job_follower, "time", clock)
+    _ended(monkeypatch)
+    second = _follow(queue, diary)
+    queue.post(JobMessage("ended", entry.name, "b", "7_0", outcome={}))
+    assert next(second).task == task("b")
+    _ended(monkeypatch, **{"7_0": "NODE_FAIL"})
+    first = list(_follow(TaskQueue(queue.folder), diary))
+    assert [each.reason for each in first] == [None, "job 7_0: NODE_FAIL"]
+    if is_removed:
+        queue.remove()
+    (outcome,) = second
+    assert (outcome.task, outcome.failure) == (task("a"), "process_lost")
+    assert outcome.reason == "another call has given it up"
+
+
 def test_what_jobs_leave_waiting_is_given_to_others(
     queue: TaskQueue, task: MakeTask, diary: Diary, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,7 @@ class JobFollower:
         self._started: set[tuple[str, str]] = set()
         self._largest_batches: dict[str, int | None] = {}
         self._losses: Counter[str] = Counter()
+        self._closed: set[str] = set()  # entries that were over at the last check, with unread ends
         self._jobs_before: set[str] = set()  # that had ended before the last ones were submitted
 
     def follow(
@@ -120,7 +121,9 @@ class JobFollower:
         jobs, _ = self._queue.jobs()
         has_no_jobs = len(ended_jobs) == len(jobs)
         n_needed = 0
-        for entry in self._queue.entries():
+        entries = self._queue.entries()
+        yield from self._given_up(entries)
+        for entry in entries:
             if entry.name not in names or entry.is_over:
                 continue
             if entry.job in ended_jobs:
@@ -135,6 +138,19 @@ class JobFollower:
             if has_no_jobs:
                 self._check_jobs(ended_jobs)
             self._submit(n_needed)
+
+    def _given_up(self, entries: Sequence[Entry]) -> Iterator[TaskOutcome]:
+        """Yield the tasks whose outcome cannot come, since another call has ended their entries.
+
+        One that follows the same jobs has found that a job is lost, or has removed the queue. What
+        a job has written is read by the next check after it has ended an entry.
+        """
+        of_tasks = {name for name, _ in self._tasks}
+        closed = of_tasks - {entry.name for entry in entries if not entry.is_over}
+        for given_up in sorted(closed & self._closed):
+            group = tuple(task for (name, _), task in self._tasks.items() if name == given_up)
+            yield from self._lost(Entry(given_up, [group]), "another call has given it up")
+        self._closed = closed
 
     def _forget(self, entry: Entry) -> None:
         for task in entry.tasks:
