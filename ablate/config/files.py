@@ -20,7 +20,7 @@ from ablate.config.merge import (
     with_names,
 )
 from ablate.config.messages import unknown
-from ablate.config.paths import file_path
+from ablate.config.paths import METRICS, file_path
 from ablate.config.source import Mark, Mistake, Node, Source, UnreadableError, parse, source_of
 from ablate.registry import PluginError, load_plugin
 from ablate.wording import nearest, no_such
@@ -94,7 +94,7 @@ def _variants(layer: Node) -> dict[str, Node]:
 def _file_schema(of_changes: MergeSchema) -> MergeSchema:
     by_name = MergeSchema(others=of_changes)
     rows = {"variants": by_name, "grid": MergeSchema(), "leave_one_out": by_name}
-    return MergeSchema(children={**merge_schema().children, **rows})
+    return MergeSchema(children={**merge_schema().children, "metrics": METRICS, **rows})
 
 
 def _start_of(path: Path) -> Mark:
@@ -260,7 +260,7 @@ def prepared(root: Node, mistakes: list[Mistake]) -> Node:
         elif key == "tune" and node.value is not None:
             layer |= _tune(node, mistakes)
         elif key in HEADER:
-            layer[key] = node
+            layer[key] = normalize(node, METRICS) if key == "metrics" else node
         elif key == "plugins":
             _load_plugins(node, mistakes)
         elif key != "extends":

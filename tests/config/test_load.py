@@ -289,6 +289,19 @@ def test_rows_are_inherited_by_name(folder: Folder) -> None:
     assert experiment.rows[1].spec.model.norm.options == {"eps": 0.5}
 
 
+def test_a_metric_of_a_child_merges_as_every_part_does(folder: Folder) -> None:
+    folder.write("parent.yaml", "metrics: {name: comet, model: w.ckpt, batch_size: 2}")
+    (other,) = folder.load("extends: parent.yaml\nmetrics: {name: chrf}").metrics
+    assert (other.name, other.options) == ("chrf", {})
+    (same,) = folder.load("extends: parent.yaml\nmetrics: {batch_size: 8}").metrics
+    assert (same.name, same.options["batch_size"]) == ("comet", 8)
+    assert folder.load("extends: parent.yaml\nmetrics: []").metrics == ()
+    folder.write("parent.yaml", "metrics: bleu")
+    assert folder.reasons("extends: parent.yaml\nmetrics: {batch_size: 8}") == [
+        "unknown option; known: none"
+    ]
+
+
 def test_a_row_that_is_null_is_no_longer_inherited(folder: Folder) -> None:
     folder.write("parent.yaml", "variants: {a: {model.norm: rms}, b: {model.norm: none}}")
     child = folder.write("child.yaml", "extends: parent.yaml\nvariants: {a: null}")
