@@ -6,7 +6,7 @@ Every mistake is one line, ``file:line:column: path: what``, then the offending 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -14,12 +14,12 @@ from pydantic import BaseModel, ValidationError
 
 from ablate.config.experiment import PartField
 from ablate.config.inheritance import SIDES, Steps
-from ablate.config.merge import LEAF, MergeSchema, merge_schema
+from ablate.config.merge import MergeSchema, merge_schema
 from ablate.config.runs import locate
 from ablate.config.source import Mistake, Node, scalar
 from ablate.errors import SpecError
 from ablate.registry import slots
-from ablate.wording import suggest
+from ablate.wording import nearest, suggest
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -119,12 +119,14 @@ def unknown(key: str, known: Sequence[str], owner: str = "") -> str:
     """
     if key == "<<":
         return "YAML 1.2 has no merge key; write out what it would add"
-    near = suggest(key, known)
-    if near:
-        return f"unknown option;{near}"
-    paths = [] if owner else [p for p in _paths(merge_schema(), "") if p.split(".")[-1] == key]
-    if len(paths) == 1:
-        return f"unknown option; did you mean {paths[0]!r}?"
+    elsewhere = {} if owner else dict(_paths_to(key, merge_schema()))
+    keys = [path for path, is_option in elsewhere.items() if not is_option]
+    near = nearest(key, known)
+    meant = [*(keys if len(keys) == 1 else ()), *([near] if near else ())]
+    if not meant and len(elsewhere) == 1:
+        meant = [*elsewhere]
+    if meant:
+        return f"unknown option; did you mean {' or '.join(map(repr, meant))}?"
     listed = ", ".join(known) or "none"
     return f"unknown option; {owner} has {listed}" if owner else f"unknown option; known: {listed}"
 
@@ -302,14 +304,17 @@ def _known(tree: Node, schema: MergeSchema, path: Steps) -> tuple[list[str], str
     return list(schema.children), ""
 
 
-def _paths(schema: MergeSchema, prefix: str) -> Iterable[str]:
-    children = dict(schema.children)
+def _paths_to(key: str, schema: MergeSchema, above: str = "") -> Iterator[tuple[str, bool]]:
+    """Yield every path that ends in ``key``, and whether it is that of an option of a part.
+
+    Choices of one stack have those of both stacks in their place.
+    """
     if schema.slot:
-        for entry in slots()[schema.slot.name].values():
-            children |= dict.fromkeys(entry.options.model_fields, LEAF)
-    for key, child in children.items():
-        if key in SIDES and child.children:
-            continue
-        path = f"{prefix}.{key}" if prefix else key
-        yield path
-        yield from _paths(child, path)
+        parts = slots()[schema.slot.name].values()
+        if any(key in part.options.model_fields for part in parts):
+            yield f"{above}{key}", True
+    for name, child in schema.children.items():
+        if name == key:
+            yield f"{above}{name}", False
+        if not (name in SIDES and child.children):
+            yield from _paths_to(key, child, f"{above}{name}.")
