@@ -200,6 +200,7 @@ def _mistakes_of_tune(experiment: Experiment, tune: Tune) -> Iterator[Mistake]:
         yield from _mistakes_of_variant(row, experiment, list(tune.axes), "tune")
     via = experiment.match.via if experiment.match else None
     for path, axis in tune.axes.items():
+        yield from _repeated(path, axis)
         if via and _overlap(via, path):
             what = "is" if path == via else f"would undo {via},"
             reason = f"{what} what the rows are matched by"
@@ -207,6 +208,16 @@ def _mistakes_of_tune(experiment: Experiment, tune: Tune) -> Iterator[Mistake]:
     shared = [seed for seed in tune.seeds if seed in experiment.seeds]
     if shared:
         yield Mistake(node.mark, "tune", seeds_are_shared(shared))
+
+
+def _repeated(path: str, axis: Sequence[Node]) -> Iterator[Mistake]:
+    """Yield the mistakes of values that an axis has twice, which make one candidate."""
+    first: dict[str, Node] = {}
+    for node in axis:
+        other = first.setdefault(point_name([path], [node]), node)
+        if other is not node:
+            line = other.start.seen_from(node.start)
+            yield Mistake(node.start, f"tune.{path}", f"is given twice; first in {line}")
 
 
 def _mistakes_of_variant(

@@ -41,6 +41,11 @@ def test_rows_opt_in_or_out(tmp_path: Path) -> None:
         ("match: {on: params, via: model.norm}", r"model\.norm: is what `match` chooses .*'rms'"),
         ("tune: {training.schedule.lr: 1}", r"tune\.training\.schedule\.lr: needs a list"),
         ("tune: {seeds: [7]}", r"tune: needs a path with the values to try"),
+        (
+            "tune: {training.schedule.warmup: [10, 20, 10]}",
+            r"tune\.training\.schedule\.warmup: is given twice; first in line \d",
+        ),
+        ("tune: {model.norm: [rms, {name: rms}]}", r"tune\.model\.norm: is given twice"),
         ("tune: {training.schedule.warm: [1]}", r"warm: unknown option; did you mean 'warmup'\?"),
         ("tune: {corpus.size: [300]}", r"all rows share one corpus"),
         ("tune: {model.norm: [rms, layer]}", r"model\.norm: is what `tune` chooses"),
