@@ -2,10 +2,11 @@
 
 It agrees with `load` on every file without ``extends``, but for what depends on several values:
 that d_model is a multiple of n_heads, that an option belongs to the part which another layer
-names, that a required option or key is given in some layer, that rows differ, that rows with
-published numbers exist, and so do those that null removes; and that files exist. In JSON Schema
-2.0 is a whole number, in `load` it is none. PyYAML and other readers of YAML 1.1 take ``5e-3`` for
-a string, so where a number is expected such strings are valid.
+names, that a required option or key is given in some layer, that two dotted paths do not give one
+value or two that exclude each other, that rows, metrics and the seeds of tuning differ, that rows
+with published numbers exist, and so do those that ``match`` names or null removes; and that files
+exist. In JSON Schema 2.0 is a whole number, in `load` it is none. PyYAML and other readers of YAML
+1.1 take ``5e-3`` for a string, so where a number is expected such strings are valid.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pydantic.fields import FieldInfo
 
 from ablate.config.experiment import Layers, OneOf, PerSide, RunSpec, slot_of
 from ablate.config.files import UNUSABLE_NAME, VARYING
-from ablate.config.load import Header, TuneSeeds
+from ablate.config.load import SEED_BITS, Header, TuneSeeds
 from ablate.config.match import Match
 from ablate.config.merge import model_of
 from ablate.config.negligible import Negligible
@@ -36,7 +37,10 @@ def schema() -> Schema:
     varying = {key: run[key] for key in VARYING}
     paths = dict(_paths(varying))
     change = {**_object(paths), "minProperties": 1, "description": _CHANGE}
-    axes = {path: {"type": "array", "minItems": 1, "items": value} for path, value in paths.items()}
+    axes = {
+        path: {"type": "array", "minItems": 1, "uniqueItems": True, "items": value}
+        for path, value in paths.items()
+    }
     ref = {"$ref": "#/$defs/change"}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -47,7 +51,7 @@ def schema() -> Schema:
                 "extends": {"description": _EXTENDS, **_FILE_PATHS},
                 "plugins": {"description": _PLUGINS, **_FILE_PATHS},
                 **{key: _of_field(info) for key, info in run.items() if key != "seed"},
-                "seeds": _seeds(),
+                "seeds": _seeds(Header.model_fields["seeds"]),
                 "negligible": _of_model(Negligible),
                 "metrics": {"anyOf": [_METRIC, {"type": "array", "items": _METRIC}]},
                 "published": _published(),
@@ -86,6 +90,11 @@ _CHANGE = "the change of a row: dotted paths to values; several of them are one 
 _EXTENDS = "files to build on, relative to this one; the right one wins over the left"
 _PLUGINS = "Python files that register parts, relative to this one"
 _NUMBER_AS_STRING = r"^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$"
+_PERCENT = (
+    r"^\+?(0*[1-9][0-9]?(\.[0-9]*)?|0*\.0*[1-9][0-9]*|([0-9]+(\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+)"
+    r"\s*%$"
+)
+"""Texts of numbers between 0 and 100, and of those with an exponent, whatever it is."""
 _FILE_PATHS: Schema = {
     "anyOf": [
         {"type": "string", "minLength": 1},
@@ -98,8 +107,10 @@ def _object(properties: Schema) -> Schema:
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-def _seeds() -> Schema:
-    return {**_of_field(Header.model_fields["seeds"]), "uniqueItems": True}
+def _seeds(info: FieldInfo) -> Schema:
+    seeds = _of_field(info)
+    items = {**seeds["items"], "maximum": 2**SEED_BITS - 1}
+    return {**seeds, "items": items, "uniqueItems": True}
 
 
 def _published() -> Schema:
@@ -122,14 +133,18 @@ def _match() -> Schema:
     match = _of_model(Match)
     properties = match["properties"]
     share = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
-    texts = [{"type": "string", "pattern": p} for p in (r"^[^\s%]+\s*%$", _NUMBER_AS_STRING)]
+    texts = [{"type": "string", "pattern": p} for p in (_PERCENT, _NUMBER_AS_STRING)]
     properties["tolerance"] = {**properties["tolerance"], "anyOf": [share, *texts]}
     properties["tolerance"].pop("type", None)
-    return {**match, "required": ["on", "via"]}
+    two_lists = {
+        "required": ["rows", "exclude"],
+        "properties": {"rows": {"type": "array"}, "exclude": {"minItems": 1}},
+    }
+    return {**match, "required": ["on", "via"], "not": two_lists}
 
 
 def _tune(axes: Schema) -> Schema:
-    seeds = {**_of_field(TuneSeeds.model_fields["seeds"]), "uniqueItems": True}
+    seeds = _seeds(TuneSeeds.model_fields["seeds"])
     about = "values to try for every row, the baseline included; the best on dev is chosen"
     return {**_object({**axes, "seeds": seeds}), "minProperties": 1, "description": about}
 
@@ -208,12 +223,16 @@ def _with_strings(schema: Any) -> Any:
 
 def _of_model(model: type[BaseModel]) -> Schema:
     properties = _described(model, model)
-    alternatives = model.alternatives if issubclass(model, OneOf) else ()
+    alternatives = _alternatives(model)
     for key in alternatives:
         properties[key] = _without_null(properties[key])
     pairs = [{"required": [one, other]} for one, other in combinations(alternatives, 2)]
     clash: Schema = {"not": {"anyOf": pairs}} if pairs else {}
     return {**_object(properties), **clash, "description": _summary(model)}
+
+
+def _alternatives(model: type[BaseModel]) -> tuple[str, ...]:
+    return model.alternatives if issubclass(model, OneOf) else ()
 
 
 def _without_null(schema: Schema) -> Schema:
@@ -223,11 +242,19 @@ def _without_null(schema: Schema) -> Schema:
     return {**(kinds[0] if len(kinds) == 1 else {"anyOf": kinds}), **about}
 
 
-def _paths(fields: dict[str, FieldInfo], above: str = "") -> Iterator[tuple[str, Schema]]:
-    """Yield every dotted path of a run's spec, with the schema of its value."""
+def _paths(
+    fields: dict[str, FieldInfo], above: str = "", alternatives: tuple[str, ...] = ()
+) -> Iterator[tuple[str, Schema]]:
+    """Yield every dotted path of a run's spec, with the schema of its value.
+
+    Args:
+        fields: of a model.
+        above: its path, with a dot.
+        alternatives: those of its keys that exclude each other, none of which may be null.
+    """
     for key, info in fields.items():
         path = f"{above}{key}"
-        yield path, _of_field(info)
+        yield path, _without_null(_of_field(info)) if key in alternatives else _of_field(info)
         slot, model = slot_of(info), model_of(info)
         if slot:
             yield f"{path}.name", {"enum": sorted(slots()[slot.name])}
@@ -236,7 +263,7 @@ def _paths(fields: dict[str, FieldInfo], above: str = "") -> Iterator[tuple[str,
         elif PerSide() in info.metadata:
             yield from _paths(Layers.model_fields, f"{path}.")
         elif model:
-            yield from _paths(model.model_fields, f"{path}.")
+            yield from _paths(model.model_fields, f"{path}.", _alternatives(model))
 
 
 def _summary(cls: type) -> str:

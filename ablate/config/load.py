@@ -49,7 +49,7 @@ def _refuse_number(data: object) -> object:
 _TAKEN = ("runs", "probes", "matches", "sessions", "exports", "slurm", "experiments")
 """What folders of results hold beside the tables of experiments."""
 
-_SEED_BITS = 44
+SEED_BITS = 44
 """PyTorch takes seeds of 64 bits; training multiplies a run's by a million and adds the step."""
 
 
@@ -57,8 +57,8 @@ def _usable(seeds: tuple[int, ...]) -> tuple[int, ...]:
     repeated = next((seed for seed in seeds if seeds.count(seed) > 1), None)
     if repeated is not None:
         raise ValueError(f"the seed {repeated} is given twice; remove one")
-    if max(seeds, default=0) >= 2**_SEED_BITS:
-        raise ValueError(f"the seed {max(seeds)} is too large; seeds are below 2^{_SEED_BITS}")
+    if max(seeds, default=0) >= 2**SEED_BITS:
+        raise ValueError(f"the seed {max(seeds)} is too large; seeds are below 2^{SEED_BITS}")
     return seeds
 
 
@@ -226,7 +226,7 @@ def expand(
             chosen = Header(seeds=tuple(seeds)).seeds
         except ValidationError:
             reasons.append(
-                f"seeds must be distinct whole numbers from 0 to 2^{_SEED_BITS} - 1, at least one"
+                f"seeds must be distinct whole numbers from 0 to 2^{SEED_BITS} - 1, at least one"
             )
     if reasons:
         raise SpecError("\n".join(reasons))

@@ -212,6 +212,34 @@ def test_they_agree_on_what_is_negligible(tmp_path: Path) -> None:
 _NO_FILES = ("none", "learned", "epoch", "why")
 
 
+@pytest.mark.parametrize("path", ["training.steps", "training.average.ema", "training.clip"])
+def test_they_agree_on_null_at_a_dotted_path(path: str, tmp_path: Path) -> None:
+    row = {path: None, "model.norm": "rms"}
+    assert not disagreements(iter([{"variants": {"a": row}}, {"grid": {path: [None]}}]), tmp_path)
+
+
+def test_they_agree_on_seeds_and_on_what_is_matched_and_tuned(tmp_path: Path) -> None:
+    match = {"on": "params", "via": "model.feed_forward.d_ff"}
+    tune = {"training.schedule.warmup": [10, 20]}
+    texts = ("1%", "0.5 %", "99.9%", ".5%", "+05%", "1e-1%", "100%", "200%", "0%", "0.0%", "abc%")
+
+    def documents() -> Iterator[Any]:
+        for seed in (2**44 - 1, 2**44):
+            yield {"seeds": [seed]}
+            yield {"tune": {**tune, "seeds": [seed]}}
+        for tolerance in (*texts, "%", "1 0%", "-1%", 0.5, 1, 0, None, True):
+            yield {"match": {**match, "tolerance": tolerance}}
+        for lists in ({"rows": ["a"]}, {"exclude": ["a"]}, {"rows": ["a"], "exclude": ["a"]}):
+            for more in ({}, {"exclude": []}, {"rows": None}):
+                document = {"match": {**match, **lists, **more}}
+                yield {**document, "variants": {"a": {"model.norm": "rms"}}}
+        for axis in ([10], [10, 10], [], 10, [10, "a"]):
+            yield {"tune": {"training.schedule.warmup": axis}}
+            yield {"grid": {"training.schedule.warmup": axis}}
+
+    assert not disagreements(documents(), tmp_path)
+
+
 def test_unknown_keys_are_refused_by_both(tmp_path: Path) -> None:
     assert not disagreements(iter([{"corpsu": "synthetic"}, {"seed": 1}, [], 3]), tmp_path)
 
