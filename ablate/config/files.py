@@ -193,7 +193,7 @@ def _read_error(path: Path, error: OSError | ValueError, *, prefix: str) -> str:
         hint = ""
         if near := nearest(path.stem, names):
             hint = f"; did you mean {names[near]!r}?"
-        elif end := shipped.name_in(path):
+        elif end := shipped.name_in(Path(path.as_posix().removeprefix(shipped.PREFIX))):
             hint = f"; the shipped one is called {prefix + end!r}"
         elif not path.suffix:
             meant = nearest(path.as_posix().removeprefix(shipped.PREFIX), shipped.names())

@@ -80,6 +80,12 @@ def test_a_missing_file_is_reported_with_the_nearest_name(tmp_path: Path) -> Non
     assert "did you mean 'norms.yaml'?" in failure(tmp_path / "norm.yaml")
 
 
+def test_a_shipped_file_that_is_named_with_its_suffix_is_found_for_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text("extends: ablate:presets/tiny.yaml\n")
+    assert "the shipped one is called 'ablate:presets/tiny'" in failure(path)
+
+
 def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
     assert "is a folder; name a file in it" in failure(tmp_path)
 
