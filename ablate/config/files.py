@@ -45,8 +45,9 @@ def read(path: Path, overrides: Sequence[str], mistakes: list[Mistake]) -> tuple
     Their mistakes are added.
 
     Parents come first, in the order they are named and each with its own parents, so that the
-    right one wins over the left; then the file; then the overrides. A row that is null is removed.
-    Plugins are loaded as they are named.
+    right one wins over the left; then the file; then the overrides. A row that is null is removed,
+    with the published numbers that layers below its null have for it. Plugins are loaded as they
+    are named.
 
     Raises:
         UnreadableError: if a file cannot be read.
@@ -62,7 +63,10 @@ def read(path: Path, overrides: Sequence[str], mistakes: list[Mistake]) -> tuple
             if is_whole and row.value is None and name not in inherited
         ]
         inherited |= set(rows)
-    tree = _merged(layers)
+    tree = _merged(_without_removed(layers))
+    published = tree.get("published")
+    if published and not published.get("rows") and _merged(layers).find(["published", "rows"]):
+        tree = replace(tree, value={k: v for k, v in tree.items() if k != "published"})
     if not (variants := tree.get("variants")):
         return tree, is_whole
     kept = {name: row for name, row in _variants(tree).items() if row.value is not None}
@@ -83,6 +87,26 @@ def _merged(layers: Sequence[Node]) -> Node:
     baseline = reduce(lambda below, above: merge(below, above, schema), layers)
     named = _file_schema(with_names(merge_schema(), baseline))
     return reduce(lambda below, above: merge(below, above, named), layers)
+
+
+def _without_removed(layers: Sequence[Node]) -> list[Node]:
+    """Return layers without the published numbers of rows that are null in one above."""
+    kept: list[Node] = []
+    removed: set[str] = set()
+    for layer in reversed(layers):
+        published, rows_node = layer.get("published"), layer.find(["published", "rows"])
+        rows = dict(rows_node.items()) if rows_node else {}
+        others = {name: row for name, row in rows.items() if name not in removed}
+        if published and rows_node and len(others) < len(rows):
+            sections = {**dict(published.items()), "rows": replace(rows_node, value=others)}
+            value = {**dict(layer.items()), "published": replace(published, value=sections)}
+            if not others:
+                del sections["rows"]
+            kept.append(replace(layer, value=value))
+        else:
+            kept.append(layer)
+        removed |= {name for name, row in _variants(layer).items() if row.value is None}
+    return kept[::-1]
 
 
 def _variants(layer: Node) -> dict[str, Node]:

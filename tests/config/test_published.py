@@ -67,6 +67,19 @@ def test_children_add_to_it_replace_it_and_take_it_away(tmp_path: Path) -> None:
     assert overridden.of("rms") == {"bleu": 24.9}
 
 
+def test_a_row_that_is_null_has_no_numbers_any_more(tmp_path: Path) -> None:
+    parent = "variants: {a: {model.norm: rms}, b: {model.norm: none}}\n"
+    numbers = "published: {source: s, rows: {a: {bleu: 3}, b: {bleu: 4}}}\n"
+    (tmp_path / "parent.yaml").write_text(parent + numbers)
+    child = "extends: parent.yaml\nvariants: {a: null"
+    published = load(tmp_path, f"{child}}}").published
+    assert published is not None
+    assert [*published.rows] == ["b"]
+    assert load(tmp_path, f"{child}, b: null}}").published is None
+    with pytest.raises(config.MistakesError, match=r"x\.yaml:3:.*no row is called 'a'"):
+        load(tmp_path, f"{child}}}\npublished: {{rows: {{a: {{bleu: 5}}}}}}")
+
+
 def test_a_point_of_a_grid_that_is_the_baseline_has_no_numbers_of_its_own(tmp_path: Path) -> None:
     text = "grid: {model.scaling: [sqrt_dk, none]}\npublished: {source: s, rows: {%s: {ppl: 5}}}"
     with pytest.raises(config.MistakesError, match="no row is called 'scaling=sqrt_dk'"):
