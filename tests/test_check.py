@@ -112,6 +112,12 @@ BROKEN = {
         "    def count(self, x):\n        self.n += x.size(1)\n        return 0.01 * self.n",
         "BROKEN, ",
     ),
+    "drawn and not saved": (
+        POSITION + "    def __init__(self, dims, stack_info):\n"
+        "        super().__init__(dims, stack_info)\n"
+        "        self.table = torch.randn(16, 32)\n" + EMBED + "x + self.table[positions]",
+        "BROKEN, state dict: a new model with the saved weights gives other logits",
+    ),
     "mean for a sum": (
         NORM.replace("Norm", "Objective")
         + "    def loss(self, logits, targets):\n        kept = targets != self.pad\n"
