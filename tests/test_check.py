@@ -106,6 +106,10 @@ BROKEN = {
         "gradients: no gradient reaches encoder.layers.0.residual.norms.0.unused",
     ),
     "dead option": (NORM + OPTION + FORWARD + "x * 2", "the option 'gain' changes nothing"),
+    "dead option that must be given": (
+        NORM + OPTION.replace(" = 1.0", "") + FORWARD + "x * 2",
+        "the option 'gain' changes nothing: the models with {'gain': 0.25} and {'gain': 0.75} are",
+    ),
     "undocumented option": (NORM + OPTION + FORWARD + "x * 2", "'gain' has no line under Args:"),
     "state in a call": (
         POSITION + "    n = 0\n" + EMBED + "x + self.count(x)\n"
@@ -199,6 +203,17 @@ def test_kept_contracts_are_listed_and_a_missing_plugin_is_refused() -> None:
     assert (status, err[:11]) == (2, "nonesuch.py")
     with temporary_registrations():
         assert len(api.check(["mine.py"])) == len(api.check("mine.py")) == 11
+
+
+def test_an_option_that_must_be_given_is_tried_with_two_values() -> None:
+    """That the model without it has one of them is no sign that it does nothing."""
+    code = NORM.replace(
+        "Mine.", "Mine.\n\n    Args:\n        dims: unused.\n        gain: a factor.\n    "
+    )
+    init = OPTION.replace(" = 1.0", "") + "        self.gain = gain\n"
+    Path("mine.py").write_text(f"{HEAD}{code}{init}{FORWARD}self.gain * x\n", encoding="utf-8")
+    status, out, _ = ablate("check", "mine.py")
+    assert status == 0, out
 
 
 SLOTS = sorted(

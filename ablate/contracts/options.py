@@ -43,11 +43,13 @@ def effective(case: Case) -> None:
     def default(n_layers: int) -> Behaviour | None:
         return _behaviour(case, n_layers)
 
-    for option in case.entry.options.model_fields:
+    for option, field in case.entry.options.model_fields.items():
         values = [{option: value} for value in alternatives(case.entry, option)]
         for n_layers in (1, 2, 4):  # an option that relates layers may need four
             behaviours = {str(value): _behaviour(case, n_layers, **value) for value in values}
-            same = _same_models({"{}": default(n_layers)} | behaviours)
+            # One that must be given has no default: the model without it has the first value.
+            unchanged = {} if field.is_required() else {"{}": default(n_layers)}
+            same = _same_models(unchanged | behaviours)
             if not same and None not in behaviours.values():
                 break
         case.demand(
