@@ -151,6 +151,22 @@ def test_a_reference_of_multi30k_is_that_of_its_records(
 
 
 @pytest.mark.parametrize(
+    ("reference", "measure"), [("multi30k_en_de", "bleu_lc_tok"), ("multi30k_en_de_cased", "bleu")]
+)
+def test_a_reference_of_multi30k_has_the_checks_that_were_written_first(
+    reference: str, measure: str
+) -> None:
+    first = read(ROOT / "docs" / "multi30k.checks.yaml").reference
+    actual = read(ROOT / "results" / "reference" / f"{reference}.yaml").reference
+    assert actual.alpha == first.alpha == 0.05
+    assert actual.checks.keys() == first.checks.keys()
+    for name, check in first.checks.items():
+        terms = {**check.terms(first.alpha)}
+        terms["measure"] = str(terms["measure"]).replace("bleu_lc_tok", measure)
+        assert {**actual.checks[name].terms(first.alpha)} == terms
+
+
+@pytest.mark.parametrize(
     ("reference", "measure", "words"),
     [
         ("multi30k_en_de", "bleu_lc_tok", "comes to {} lower-cased BLEU"),
