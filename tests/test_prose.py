@@ -92,7 +92,13 @@ def test_deep_models_have_the_bleu_of_their_table() -> None:
     rows = cells("registered/depth_rate")
     bleu = {name: row["BLEU test"] for name, row in rows.items()}
     assert {row["done"] for row in rows.values()} == {"3/3"}
-    assert "with three seeds that no claim" in TEXT
+    usual, other = (
+        config.load(ROOT / "experiments" / "registered" / f"{name}.yaml").rows[0].spec.training
+        for name in ("depth", "depth_rate")
+    )
+    assert usual.schedule.options["lr"] == 5 * other.schedule.options["lr"]
+    assert other.schedule.options["warmup"] == 5 * usual.schedule.options["warmup"]
+    assert "At a fifth of it and five times the warm-up, with three seeds that no claim" in TEXT
     assert f"they have {bleu['admin']} and {bleu['b2t']} BLEU" in TEXT
     assert f"Pre-LN {bleu['baseline']} and Post-LN {bleu['post']};" in TEXT
     verdicts = [rows[name]["verdict ±1 BLEU"] for name in ("post", "admin", "b2t")]
