@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from ablate.analysis import comparisons, higher_is_better, summarise
+from ablate.analysis.sentences import bleu, chrf, crossed_error
 from ablate.measuring import SentenceStatistics
 
 SEEDS = (1, 2, 3, 4)
@@ -16,17 +21,18 @@ N = 60
 
 
 def statistics_of(row: str, seed: int) -> SentenceStatistics:
-    """Statistics of made-up sentences: the same for all rows and seeds, but for some noise."""
+    """Statistics of made-up sentences, some of which the row b finds hard with every seed."""
     common = np.random.default_rng(0)
     lengths = common.integers(5, 15, N)
-    hard = common.normal(0, 0.5, N)
+    hard = (row == "b") * np.maximum(common.normal(0, 0.5, N), 0.0)
     rng = np.random.default_rng([len(row), seed])
-    wrong = np.minimum(rng.poisson(1 + (row == "b") * np.abs(hard), N), lengths - 4)
+    wrong = np.minimum(rng.poisson(1 + 4 * hard, N), lengths - 4)
     matches = np.stack([np.maximum(lengths - n * wrong - n, 0) for n in range(4)], axis=1)
     totals = np.stack([lengths - n for n in range(4)], axis=1)
     bleu = np.concatenate([lengths[:, None], lengths[:, None], matches, totals], axis=1)
     chrf = np.tile([30, 30, 20], (N, 6)) + rng.integers(0, 5, (N, 18))
-    nll = lengths * (0.5 + 0.1 * hard + 0.05 * rng.normal(size=N))
+    chrf[:, 2::3] -= (hard > 0)[:, None] * 10
+    nll = lengths * (0.5 + 0.5 * hard + 0.05 * rng.normal(size=N))
     return SentenceStatistics(bleu, chrf, 5 * lengths, lengths, nll)
 
 
@@ -71,19 +77,53 @@ def test_a_divergence_is_0_in_a_score_and_nothing_in_a_loss() -> None:
     assert actual["test.test.bleu"].diverged == ("a",)
 
 
-@pytest.mark.parametrize("kind", ["bleu", "chrf", "nll"])
-def test_intervals_for_new_sentences_are_wider(kind: str) -> None:
-    sentences = {run: {"test": statistics_of(*run)} for run in records()}
-    rows = summarise(["baseline", "a", "b", "c"], SEEDS, records())
+Score = Callable[[SentenceStatistics, NDArray[np.bool_]], float]
+"""Of the sentences that are kept."""
+SCORES: dict[str, Score] = {
+    "bleu": lambda each, kept: float(bleu(each.bleu[kept].sum(axis=0))),
+    "chrf": lambda each, kept: float(chrf(each.chrf[kept].sum(axis=0))),
+    "nll": lambda each, kept: float(each.nll[kept].sum() / each.target_tokens[kept].sum()),
+    "bits_per_character": lambda each, kept: float(
+        each.nll[kept].sum() / math.log(2) / each.characters[kept].sum()
+    ),
+}
+
+
+def jackknife(score: Score, row: str, seed: int) -> NDArray[np.float64]:
+    """Return how much each sentence moves a score, (N,), by leaving it out."""
+    each, at = statistics_of(row, seed), np.arange(N)
+    without = np.array([score(each, at != left_out) for left_out in at])
+    return (N - 1) * (without.mean() - without)
+
+
+@pytest.mark.parametrize("kind", SCORES)
+def test_intervals_for_new_sentences_add_what_the_sentences_owe(kind: str) -> None:
+    some = records()
+    for record in some.values():
+        record["test"]["test"]["bits_per_character"] = record["test"]["test"]["nll"] / 3
+    sentences = {run: {"test": statistics_of(*run)} for run in some}
+    rows = summarise(["baseline", "a", "b", "c"], SEEDS, some)
     plain, actual = comparisons(rows), comparisons(rows, sentences)
-    for row, each in actual[f"test.test.{kind}"].differences.items():
+    compared, n_wider = actual[f"test.test.{kind}"], 0
+    for row, each in compared.differences.items():
         assert each.with_sentences is not None
-        assert each.simultaneous is not None
         assert each.estimate is not None
-        middle = (each.with_sentences.low + each.with_sentences.high) / 2
-        assert middle == pytest.approx(each.estimate)
-        assert each.with_sentences.high > 0.8 * each.simultaneous.high  # more error, more freedom
+        assert each.standard_error is not None
+        assert each.df is not None
+        of_seeds = [
+            jackknife(SCORES[kind], row, s) - jackknife(SCORES[kind], "baseline", s) for s in SEEDS
+        ]
+        both = crossed_error(each.standard_error, each.df, np.stack(of_seeds))
+        n_wider += both.standard_error > 1.001 * each.standard_error
+        constant = replace(compared.family, df=both.df).critical
+        if each.method != "two-way":
+            constant = compared.family.critical_separate(both.df)
+        assert constant is not None
+        low, high = (each.estimate + sign * constant * both.standard_error for sign in (-1, 1))
+        ends = each.with_sentences.low, each.with_sentences.high
+        assert ends == pytest.approx((low, high), rel=2e-3)  # degrees of freedom have three digits
         assert plain[f"test.test.{kind}"].differences[row].with_sentences is None
+    assert n_wider, "new sentences add nothing"
     assert all(each.with_sentences is None for each in actual["dev.nll"].differences.values())
 
 
