@@ -164,7 +164,8 @@ def _moderated(pool: Mapping[str, _Error]) -> dict[str, _Error]:
     for row, own in pool.items():
         variance, freedom = pooled, df
         if len(pool) > 1 and _chance(pool, row) < STANDING_OUT_LEVEL / own.df:
-            variance = (PRIOR_DF * pooled + own.df * own.variance) / (PRIOR_DF + own.df)
+            moderated = (PRIOR_DF * pooled + own.df * own.variance) / (PRIOR_DF + own.df)
+            variance = max(moderated, pooled)
             freedom = min(PRIOR_DF + own.df, df)
         errors[row] = _Error(variance, freedom, own.scale)
     return errors

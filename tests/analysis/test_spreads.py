@@ -51,6 +51,17 @@ def test_the_variance_lies_between_the_rows_own_and_the_pooled_one() -> None:
     assert actual.df[0] == pytest.approx(min(satterthwaite, model.df))
 
 
+def test_with_two_seeds_no_row_that_stands_out_has_a_narrower_interval() -> None:
+    """There the level of the test is passed by some rows that spread less than the others."""
+    model = two_way(np.ones((6, 2), bool))
+    values = tables(2000, 6, 2)
+    actual = errors(model, values)
+    pooled = np.sqrt(model.variance(values))[:, None]
+    departures = model.departures(values)[0]
+    assert (actual.stand_out & (departures < 1)).any()
+    assert (actual.standard >= pooled * (1 - 1e-12)).all()
+
+
 def test_a_baseline_that_stands_out_widens_every_interval() -> None:
     actual = errors(two_way(np.ones((6, 4), bool)), tables(1, 6, 4, 9)[0])
     assert actual.are_wider.all()
