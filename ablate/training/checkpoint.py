@@ -74,7 +74,11 @@ def restore(
     if not file.exists():
         return None
     content = _load(file, weights.map_location)
-    if content is None or not (_fits(content["model"], weights) and is_usable(content["loop"])):
+    if content is None or not (
+        _fits(content["model"], weights)
+        and _has_groups(content["optimizer"], optimizer)
+        and is_usable(content["loop"])
+    ):
         reason = "is damaged" if content is None else "has lost its snapshots, or is of other code"
         warnings.warn(f"{file}: {reason}; the run begins anew", DamagedFileWarning, stacklevel=2)
         file.unlink()
@@ -86,6 +90,16 @@ def restore(
 
 def _fits(saved: Mapping[str, torch.Tensor], weights: Weights) -> bool:
     return {name: tensor.shape for name, tensor in saved.items()} == weights.shapes()
+
+
+def _has_groups(saved: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether the state of an optimizer has the groups that the optimizer has."""
+    parts = saved.get("optimizers", [saved])  # of several that are combined as one
+    if not all("param_groups" in part for part in parts):  # a plugin may keep what it wants
+        return True
+    groups = [group for part in parts for group in part["param_groups"]]
+    sizes, own = ([len(g["params"]) for g in gs] for gs in (groups, optimizer.param_groups))
+    return sizes == own
 
 
 def _load(file: Path, map_location: torch.device) -> dict[str, Any] | None:

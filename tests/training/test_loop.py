@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any
@@ -202,12 +203,32 @@ def test_a_checkpoint_stays_where_memory_does_not_suffice_to_load_it(
     assert checkpoint.restore(tmp_path / "checkpoint.pt", weights, optimizer) == {"step": 1}
 
 
-def test_a_checkpoint_of_other_code_begins_the_training_anew(tmp_path: Path) -> None:
-    spec = run_spec(steps=4)
+def add_a_field(content: dict[str, Any]) -> None:
+    content["loop"]["a_field_of_tomorrow"] = 1
+
+
+def join_groups(content: dict[str, Any]) -> None:
+    first, second = content["optimizer"]["param_groups"]
+    content["optimizer"]["param_groups"] = [first | {"params": first["params"] + second["params"]}]
+
+
+def move_a_weight(content: dict[str, Any]) -> None:
+    matrices, others = (part["param_groups"][0] for part in content["optimizer"]["optimizers"])
+    others["params"].append(matrices["params"].pop())
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "change"),
+    [("adam", add_a_field), ("adam", join_groups), ("soap", move_a_weight)],
+)
+def test_a_checkpoint_of_other_code_begins_the_training_anew(
+    optimizer: str, change: Callable[[dict[str, Any]], None], tmp_path: Path
+) -> None:
+    spec = run_spec(steps=4, optimizer=optimizer)
     _, weights = go(spec, tmp_path)
     file = tmp_path / "checkpoint.pt"
     content = torch.load(file, weights_only=True)
-    content["loop"]["a_field_of_tomorrow"] = 1
+    change(content)
     torch.save(content, file)
     with pytest.warns(DamagedFileWarning, match="of other code"):
         _, again = go(spec, tmp_path)
