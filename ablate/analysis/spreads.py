@@ -7,11 +7,12 @@ stands out from the rest of the table has a variance between its own and the poo
 
     (prior pooled² + df own²) / (prior + df)    with prior + df degrees of freedom,
 
-as in Smyth 2004, "Linear models and empirical Bayes methods", eq. 1, with a fixed prior, and at least
-the pooled one: with two seeds and many rows, a spread below the others' passes the test. The error of
-its difference from the baseline has Satterthwaite's (1946) degrees of freedom. The pooled error
-still includes the row. Since these wider intervals err less often than they may, all constants are
-made smaller (`slack`): where all rows spread alike, 5% of the tables are wrong.
+as in Smyth 2004, "Linear models and empirical Bayes methods", eq. 1, with a fixed prior, and no
+less than the pooled one: with two seeds and many rows, some pass the test that spread a little less
+than the others. The error of its difference from the baseline has Satterthwaite's (1946) degrees of
+freedom. The pooled error still includes the row. Since these wider intervals err less often than
+they may, all constants are made smaller (`slack`): where all rows spread alike, 5% of the tables
+are wrong.
 
 R rows, the baseline first; K = R - 1.
 """

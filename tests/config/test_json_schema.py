@@ -223,6 +223,8 @@ def test_they_agree_on_seeds_and_on_what_is_matched_and_tuned(tmp_path: Path) ->
     tune = {"training.schedule.warmup": [10, 20]}
     texts = ("1%", "0.5 %", "99.9%", ".5%", "+05%", "1e-1%", "100%", "200%", "0%", "0.0%", "abc%")
 
+    others: tuple[dict[str, Any], ...] = ({}, {"exclude": []}, {"rows": None})
+
     def documents() -> Iterator[Any]:
         for seed in (2**44 - 1, 2**44):
             yield {"seeds": [seed]}
@@ -230,7 +232,7 @@ def test_they_agree_on_seeds_and_on_what_is_matched_and_tuned(tmp_path: Path) ->
         for tolerance in (*texts, "%", "1 0%", "-1%", 0.5, 1, 0, None, True):
             yield {"match": {**match, "tolerance": tolerance}}
         for lists in ({"rows": ["a"]}, {"exclude": ["a"]}, {"rows": ["a"], "exclude": ["a"]}):
-            for more in ({}, {"exclude": []}, {"rows": None}):
+            for more in others:
                 document = {"match": {**match, **lists, **more}}
                 yield {**document, "variants": {"a": {"model.norm": "rms"}}}
         for axis in ([10], [10, 10], [], 10, [10, "a"]):

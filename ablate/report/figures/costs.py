@@ -91,8 +91,11 @@ def _points(results: Results, metric: str, cost: str) -> list[_Point]:
     for number, summary in enumerate(results.summaries):
         bleu, known = summary.metrics.get(metric), _cost(summary, cost)
         if bleu is not None and known is not None:
-            of_bleu = bleu.mean, bleu.sd or 0.0, summary.count("diverged") > 0
-            points.append(_Point(number, summary.name, *known, *of_bleu))
+            (of_cost, error), has_diverged = known, summary.count("diverged") > 0
+            point = _Point(
+                number, summary.name, of_cost, error, bleu.mean, bleu.sd or 0.0, has_diverged
+            )
+            points.append(point)
     return points
 
 
