@@ -30,5 +30,5 @@ class TensorBoard(Exporter):
             ended = run.started + (run.curve[-1].seconds if run.curve else 0.0)
             for name, value in final.items():
                 writer.add_scalar(name, value, run.last_step, ended)
-        (events,) = folder.iterdir()
+        (events,) = folder.glob("events.*")  # NFS may keep a file that TensorBoard has open
         events.rename(folder / "events.out.tfevents.ablate")  # it was named after the host

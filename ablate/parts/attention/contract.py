@@ -64,8 +64,8 @@ class Attention(nn.Module, Part, slot="attention"):
 
     A part makes the projections ``q``, ``k``, ``v`` and ``out`` and overrides the hooks it needs.
     Scores, mask, softmax and dropout are computed in this class alone, so that variants differ only
-    by their hooks. A query without any allowed key attends to all keys equally instead of becoming
-    NaN.
+    by their hooks. A query without any allowed key attends to all keys equally, or with `sink` and
+    `sigmoid` to none, instead of becoming NaN.
 
     Args:
         dims: widths and number of heads.

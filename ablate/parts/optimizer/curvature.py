@@ -48,10 +48,11 @@ class Sophia(TorchOptimizer):
     """Momentum divided by the diagonal of the Gauss-Newton matrix, and clipped to lr.
 
     The diagonal is estimated every few steps (Gauss-Newton-Bartlett): labels are drawn from the
-    model's predictions for the first batch of a step, and the gradient of their cross-entropy is
-    squared. Every engine does this eagerly, without dropout and without auxiliary losses. The
-    estimate is per token whatever training.loss_per is: with sentence, gamma must be larger by the
-    tokens of a sentence. The FLOPs of a step include the mean cost of the estimates.
+    model's predictions for the first batch of a step, or for its first part where it is divided for
+    lack of memory, and the gradient of their cross-entropy is squared. Every engine does this
+    eagerly, without dropout and without auxiliary losses. The estimate is per token whatever
+    training.loss_per is: with sentence, gamma must be larger by the tokens of a sentence. The FLOPs
+    of a step include the mean cost of the estimates.
 
     Args:
         betas: decay of the mean of the gradient, and of the mean of the estimates.
