@@ -19,7 +19,8 @@ def atomic_write(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     """Yield a stream whose content replaces ``path`` at the end, even across a power cut.
 
     Nothing is written if the block raises. The folder is created where it is missing. A device or a
-    pipe is written to as it is: a file in its place would break what else uses it.
+    pipe is written to as it is: a file in its place would break what else uses it. What it holds
+    stays, as where ``>>`` has put a file behind ``/dev/stdout``.
 
     Args:
         path: the file.
@@ -30,7 +31,7 @@ def atomic_write(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     """
     encoding = None if "b" in mode else "utf-8"
     if _is_stream(path):
-        with path.open(mode, encoding=encoding) as stream:
+        with path.open(mode.replace("w", "a"), encoding=encoding) as stream:
             yield stream
         return
     path.parent.mkdir(parents=True, exist_ok=True)

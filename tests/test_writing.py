@@ -55,6 +55,20 @@ def test_no_file_takes_the_place_of_a_device(monkeypatch: pytest.MonkeyPatch) ->
     write_whole(Path(os.devnull), "content\n")
 
 
+def test_a_file_behind_a_device_keeps_what_it_holds(tmp_path: Path) -> None:
+    """As in ``ablate report SPEC --output /dev/stdout >> log``."""
+    log, stdout = tmp_path / "log", os.dup(1)
+    log.write_text("before\n", encoding="utf-8")
+    try:
+        with log.open("ab") as stream:
+            os.dup2(stream.fileno(), 1)
+        write_whole(Path("/dev/stdout"), "content ä\n")
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)
+    assert log.read_text(encoding="utf-8") == "before\ncontent ä\n"
+
+
 def _sync(error: int) -> Callable[[int], None]:
     """Return `os.fsync` on a file system where it fails so for folders."""
     of_file = os.fsync
