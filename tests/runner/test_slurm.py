@@ -17,6 +17,7 @@ from ablate.errors import DetachedError, SpecError
 from ablate.runner.backends.contract import BackendRequest, ClusterError
 from ablate.runner.devices import Device, DeviceFacts
 from ablate.runner.packing import one_per_process
+from ablate.runner.retries import retry
 from ablate.runner.task import Heartbeat
 from ablate.store import Store
 from tests.runner.conftest import Diary, MakeTask
@@ -260,6 +261,25 @@ def test_what_a_job_takes_with_it_is_told_with_its_state(
     outcomes = list(_follow(queue, diary, lambda _: None))
     assert [each.failure for each in outcomes] == failures
     assert [(each.reason, each.largest_batch) for each in outcomes] == [(f"job 7_0: {state}", 9)]
+
+
+def test_what_a_job_has_begun_is_not_begun_afresh_after_the_next_one(
+    queue: TaskQueue, task: MakeTask, diary: Diary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.add(one_per_process([task("a", fresh=True)]))
+    followed = _follow(queue, diary)
+    entry = queue.take("7_0")
+    assert entry is not None
+    heartbeat = Heartbeat("a", "training", largest_batch=9)
+    queue.post(JobMessage("heartbeat", entry.name, "a", "7_0", heartbeat=heartbeat))
+    queue.requeue("7_0")
+    assert queue.take("7_1") is not None
+    lost = {"failure": "process_lost", "reason": "", "largest_batch": None}  # before it trained
+    queue.post(JobMessage("ended", entry.name, "a", "7_1", outcome=lost))
+    _ended(monkeypatch)
+    again = retry(next(followed))
+    assert again is not None
+    assert not again.task.fresh
 
 
 @pytest.mark.parametrize("is_removed", [False, True])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ablate.runner.backends import slurm_cluster
@@ -102,7 +103,8 @@ class JobFollower:
             self._heartbeat(task, message.heartbeat)
         if message.kind == "ended":
             del self._tasks[task_id]
-            yield TaskOutcome(task, **message.outcome)
+            has_begun = self._largest_batches.get(task.key) is not None  # in an earlier job, too
+            yield TaskOutcome(replace(task, fresh=task.fresh and not has_begun), **message.outcome)
 
     def _heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
         if heartbeat.largest_batch is not None:
