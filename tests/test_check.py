@@ -97,6 +97,10 @@ BROKEN = {
         "options after a *",
     ),
     "failing code": (NORM + FORWARD + "x @ x", "mine.py:13, in Mine.forward: RuntimeError: "),
+    "an end of the program": (
+        NORM + FORWARD + "exit(0)",
+        "mine.py:13, in Mine.forward: SystemExit: 0",
+    ),
     "mixed tokens": (
         NORM + FORWARD + "x - x.mean(dim=1, keepdim=True)",
         "causality: logits of earlier target tokens change with later ones",
@@ -166,7 +170,10 @@ def test_a_broken_contract_is_reported_in_a_sentence(kind: str) -> None:
     assert "Traceback" not in out
 
 
-@pytest.mark.parametrize("kind", ["wrong shape", "no super", "None for a tensor", "failing code"])
+@pytest.mark.parametrize(
+    "kind",
+    ["wrong shape", "no super", "None for a tensor", "failing code", "an end of the program"],
+)
 def test_a_plan_says_the_same_at_the_line_of_the_experiment(kind: str) -> None:
     code, reason = BROKEN[kind]
     Path("mine.py").write_text(f"{HEAD}{code}\n", encoding="utf-8")

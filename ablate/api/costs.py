@@ -140,7 +140,7 @@ class Costs:
             return self._counter.count(ModelSpec.model_validate({**BASE, **choices}), VOCABULARY)
         except RefusedError:
             return None
-        except Exception:
+        except (Exception, SystemExit):
             if entry.origin is None:
                 raise
             return None  # a plugin's part is listed even if it fails

@@ -35,7 +35,8 @@ def watched(entries: Sequence[Entry]) -> Iterator[None]:
 
     Raises:
         ContractError: if a constructor forgets that of its contract, a method returns None or
-            another shape than its contract says, or anything in the part's own code fails.
+            another shape than its contract says, or anything in the part's own code fails, or
+            ends the program.
     """
     undo: list[Callable[[], None]] = []
     try:
@@ -44,7 +45,7 @@ def watched(entries: Sequence[Entry]) -> Iterator[None]:
         yield
     except AblateError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _explained(error, entries) from error
     finally:
         for restore in reversed(undo):
@@ -201,7 +202,7 @@ def _checked(entry: Entry, method: Callable[..., Any], rule: Rule) -> Callable[.
     return call
 
 
-def _explained(error: Exception, entries: Sequence[Entry]) -> ContractError:
+def _explained(error: BaseException, entries: Sequence[Entry]) -> ContractError:
     """Return in words how the code of a part has failed."""
     frames = [(frame.f_globals.get("__name__"), frame, line) for frame, line in _frames(error)]
     for module, frame, line in reversed(frames):
@@ -218,14 +219,14 @@ def _explained(error: Exception, entries: Sequence[Entry]) -> ContractError:
     return ContractError(entry, f"with it the model fails at {where}: {_reason(entry, error)}")
 
 
-def _frames(error: Exception) -> Iterator[tuple[Any, int]]:
+def _frames(error: BaseException) -> Iterator[tuple[Any, int]]:
     trace = error.__traceback__
     while trace is not None:
         yield trace.tb_frame, trace.tb_lineno
         trace = trace.tb_next
 
 
-def _reason(entry: Entry, error: Exception) -> str:
+def _reason(entry: Entry, error: BaseException) -> str:
     if isinstance(error, AttributeError):
         if "before Module.__init__() call" in str(error):
             return _no_super(entry)
@@ -237,7 +238,7 @@ def _reason(entry: Entry, error: Exception) -> str:
     return first_line_with_type(error)
 
 
-def _owner(error: Exception, entries: Sequence[Entry]) -> Entry | None:
+def _owner(error: BaseException, entries: Sequence[Entry]) -> Entry | None:
     """Return the part in which an attribute is missing."""
     missing = error.obj if isinstance(error, AttributeError) else None
     return next((entry for entry in entries if isinstance(missing, entry.cls)), None)
