@@ -241,6 +241,13 @@ def test_a_broken_plugin_ends_with_2_and_a_sentence(kind: str, ablate: Ablate) -
     assert plugins() == ()
 
 
+def test_what_a_plugin_prints_while_it_is_loaded_is_no_result(ablate: Ablate) -> None:
+    Path("mine.py").write_text(f"{MINE}\nprint('loaded')\n", encoding="utf-8")
+    planned = ablate("plan", "pe.yaml", "--json", "--plugin", "mine.py")
+    assert len(json.loads(planned.stdout)["rows"]) == 2
+    assert "loaded" in planned.stderr.splitlines()
+
+
 def test_every_command_that_reads_an_experiment_or_lists_parts_takes_plugins(
     mine: Path, ablate: Ablate
 ) -> None:

@@ -10,6 +10,7 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -54,6 +55,8 @@ def digest_of_code(root: Path) -> str:
 def run_plugin(plugin: Plugin, root: Path, run: Callable[[], object]) -> None:
     """Call ``run`` and mark the parts that it registers as those of ``plugin``.
 
+    What it prints goes to standard error, since standard output is for results.
+
     Args:
         plugin: the code that ``run`` runs.
         root: its file or folder.
@@ -65,7 +68,8 @@ def run_plugin(plugin: Plugin, root: Path, run: Callable[[], object]) -> None:
     before = snapshot()
     old_table, _ = before
     try:
-        run()
+        with redirect_stdout(sys.stderr):
+            run()
         new = [
             entry
             for slot, table in TABLE.items()
