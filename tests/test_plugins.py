@@ -104,6 +104,7 @@ BROKEN = {
     "fails": ("def f():\n    return 1 / 0\n\n\nf()\n", r"mine\.py:2: ZeroDivisionError: division"),
     "exits": ("import sys\nsys.exit(3)\n", r"mine\.py:2: SystemExit: 3"),
     "nothing": ("x = 1\n", r"mine\.py: registers no part"),
+    "no text": ("", r"mine\.py: registers no part; decorate a class with @register$"),
     "taken": (MINE.replace('"ramp"', '"learned"'), r"mine\.py:20: position 'learned' is already L"),
     "twice": (MINE + MINE[MINE.index("@register") :], r"mine\.py:34: .* is already Ramped$"),
     "elsewhere": (

@@ -38,6 +38,8 @@ def load_plugin(file: Path | str) -> Plugin:
         start = error.start if isinstance(error, UnicodeDecodeError) else 0
         line = content.count(b"\n", 0, start) + 1
         raise PluginError(f"{name}:{line}: cannot be read as Python: {error}") from error
+    if not source:  # which `adopt` would take for that of a distribution
+        raise PluginError(f"{name}: registers no part; decorate a class with @register")
     digest = sha256([content])
     plugin = Plugin(name, digest, f"ablate_plugin_{digest[:16]}", source)
     adopt(plugin)
