@@ -249,12 +249,15 @@ def test_a_part_may_have_a_name_of_its_own_and_replaces_no_file() -> None:
     for words, reason in [
         (("tilted", "--part", "norm"), "exists already"),
         (("2x", "--part", "norm"), "cannot be the name of a part"),
+        (("true", "--part", "norm"), "'true' cannot be the name of a part"),
+        (("rms", "--part", "norm"), "there is a norm 'rms' already; choose another name"),
         (("--part", "nrom"), "did you mean 'norm'"),
         ((), "needs the name of an experiment, --from STUDY, or --part SLOT"),
     ]:
         status, _, err = ablate("init", *words)
         assert status == 2
         assert reason in err
+    assert [file.name for file in Path().iterdir()] == ["tilted.py"]
 
 
 def test_templates_are_not_registered() -> None:

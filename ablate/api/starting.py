@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from importlib import resources
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from ablate.config import shipped
 from ablate.config.load import why_taken
 from ablate.errors import SpecError
+from ablate.registry import slots
 from ablate.wording import no_such
 
 _TEMPLATE = """\
@@ -64,7 +66,8 @@ def init(name: str | None = None, *, part: str | None = None, study: str | None 
         The file.
 
     Raises:
-        SpecError: if the file exists, or cannot be written; if there is no such slot.
+        SpecError: if the file exists, or cannot be written; if there is no such slot; if the name
+            is that of another part of the slot, or cannot be the name of a class.
     """
     if part is not None and study is not None:
         raise SpecError("--part and --from exclude each other; remove one")
@@ -108,10 +111,12 @@ def _part_file(slot: str, name: str) -> str:
     names = [file.removesuffix(".py") for file in files if not file.startswith("_")]
     if slot not in names:
         raise SpecError(no_such("slot with a part to start from", slot, names))
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise SpecError(f"{name!r} cannot be the name of a part; write it as in my_{slot}")
-    text = (folder / f"{slot}.py").read_text(encoding="utf-8")
     old, new = (_class_name(each) for each in (f"my_{slot}", name))
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(new):  # as None is
+        raise SpecError(f"{name!r} cannot be the name of a part; write it as in my_{slot}")
+    if name in slots()[slot]:
+        raise SpecError(f"there is a {slot} {name!r} already; choose another name")
+    text = (folder / f"{slot}.py").read_text(encoding="utf-8")
     return text.replace(f"my_{slot}", name).replace(old, new)
 
 
