@@ -270,6 +270,16 @@ def test_every_command_that_reads_an_experiment_or_lists_parts_takes_plugins(
         assert done.stderr.startswith("nonesuch.py: cannot be read"), command
 
 
+def test_a_part_without_a_docstring_has_not_that_of_its_contract(ablate: Ablate) -> None:
+    start = MINE.index('    """Add the position')
+    bare = MINE[:start] + MINE[MINE.index("    def __init__") :]
+    Path("mine.py").write_text(bare, encoding="utf-8")
+    before = ablate("schema").stdout.count("The contract")
+    assert ablate("schema", "--plugin", "mine.py").stdout.count("The contract") == before == 0
+    assert lookup("position", "ramp").doc == ""
+    assert lookup("position", "rotary").doc.startswith("Rotate ")
+
+
 @pytest.mark.full
 def test_a_plugin_is_planned_listed_and_part_of_the_schema(mine: Path, ablate: Ablate) -> None:
     without = ablate("plan", "pe.yaml")

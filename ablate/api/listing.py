@@ -143,7 +143,7 @@ class _Lister:
 
     def listing(self, entry: Entry) -> PartListing:
         path, slot = self.paths.get(entry.slot, (None, None))
-        text = inspect.getdoc(entry.cls) or ""
+        text = entry.doc
         choice = _choice(entry)
         cost = self.costs.of(entry, choice)
         beside = cost.companion if cost else {}

@@ -267,4 +267,4 @@ def _paths(
 
 
 def _summary(cls: type) -> str:
-    return (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
+    return inspect.cleandoc(cls.__doc__ or "").split("\n\n")[0].replace("\n", " ")

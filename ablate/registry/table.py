@@ -133,6 +133,11 @@ class Entry:
     origin: Plugin | None = None
 
     @property
+    def doc(self) -> str:
+        """Return the docstring of the class itself; empty, and not its contract's, without one."""
+        return inspect.cleandoc(self.cls.__doc__ or "")
+
+    @property
     def option_docs(self) -> dict[str, str]:
         """Return the description of each option that has one, from the docstring."""
         docs = argument_docs(self.cls)
