@@ -97,6 +97,15 @@ BROKEN = {
         "options after a *",
     ),
     "failing code": (NORM + FORWARD + "x @ x", "mine.py:13, in Mine.forward: RuntimeError: "),
+    "wrong arguments": (
+        NORM + FORWARD.replace("x)", "x, y)") + "x + y",
+        "Mine.forward (mine.py:12) does not take what the program gives: missing a required "
+        "argument: 'y'",
+    ),
+    "a call with wrong arguments": (
+        NORM + FORWARD + "torch.relu(x, x, x)",
+        "mine.py:13, in Mine.forward: TypeError: ",
+    ),
     "an end of the program": (
         NORM + FORWARD + "exit(0)",
         "mine.py:13, in Mine.forward: SystemExit: 0",

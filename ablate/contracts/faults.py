@@ -186,7 +186,15 @@ def _constructor(entry: Entry, method: Callable[..., None]) -> Callable[..., Non
 def _checked(entry: Entry, method: Callable[..., Any], rule: Rule) -> Callable[..., Any]:
     @wraps(method)
     def call(part: Any, *arguments: Any, **options: Any) -> Any:
-        result = method(part, *arguments, **options)
+        try:
+            result = method(part, *arguments, **options)
+        except TypeError as error:
+            if mismatch := _mismatch(method, part, *arguments, **options):
+                name = f"{entry.cls.__name__}.{method.__name__}{_line_of(entry, method)}"
+                raise ContractError(
+                    entry, f"{name} does not take what the program gives: {mismatch}"
+                ) from error
+            raise
         expectation = rule(arguments or list(options.values()), result)
         if expectation and type(part) is entry.cls:
             is_tensor = isinstance(result, Tensor)
@@ -200,6 +208,17 @@ def _checked(entry: Entry, method: Callable[..., Any], rule: Rule) -> Callable[.
         return result
 
     return call
+
+
+def _mismatch(method: Callable[..., Any], *arguments: Any, **options: Any) -> str:
+    """Return why a method cannot be called with these arguments; empty if it can."""
+    try:
+        inspect.signature(method).bind(*arguments, **options)
+    except TypeError as error:
+        return str(error)
+    except ValueError:  # of one that is not written in Python
+        return ""
+    return ""
 
 
 def _explained(error: BaseException, entries: Sequence[Entry]) -> ContractError:
