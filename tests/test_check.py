@@ -260,6 +260,8 @@ def test_a_part_may_have_a_name_of_its_own_and_replaces_no_file() -> None:
         (("2x", "--part", "norm"), "cannot be the name of a part"),
         (("true", "--part", "norm"), "'true' cannot be the name of a part"),
         (("rms", "--part", "norm"), "there is a norm 'rms' already; choose another name"),
+        (("",), "'' does not end in the name of a file; write it as in mine"),
+        (("studies/",), "'studies/' does not end in the name of a file"),
         (("--part", "nrom"), "did you mean 'norm'"),
         ((), "needs the name of an experiment, --from STUDY, or --part SLOT"),
     ]:

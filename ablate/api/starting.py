@@ -67,7 +67,7 @@ def init(name: str | None = None, *, part: str | None = None, study: str | None 
 
     Raises:
         SpecError: if the file exists, or cannot be written; if there is no such slot; if the name
-            is that of another part of the slot, or cannot be the name of a class.
+            is that of another part of the slot, or cannot be the name of a class, or is empty.
     """
     if part is not None and study is not None:
         raise SpecError("--part and --from exclude each other; remove one")
@@ -125,7 +125,10 @@ def _class_name(name: str) -> str:
 
 
 def _with_suffix(name: str, *suffixes: str) -> Path:
-    return Path(name if name.endswith(suffixes) else f"{name}{suffixes[0]}")
+    path = Path(name if name.endswith(suffixes) else f"{name}{suffixes[0]}")
+    if path.name in suffixes:
+        raise SpecError(f"{name!r} does not end in the name of a file; write it as in mine")
+    return path
 
 
 def _write(path: Path, text: str) -> None:
