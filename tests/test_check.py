@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -269,6 +270,13 @@ def test_a_part_may_have_a_name_of_its_own_and_replaces_no_file() -> None:
         assert status == 2
         assert reason in err
     assert [file.name for file in Path().iterdir()] == ["tilted.py"]
+
+
+@pytest.mark.parametrize("words", [("my study",), ("my study", "--from", "pe")])
+def test_the_commands_in_a_new_experiment_can_be_pasted(words: tuple[str, ...]) -> None:
+    assert ablate("init", *words)[:2] == (0, "my study.yaml\n")
+    first = Path("my study.yaml").read_text(encoding="utf-8").partition("\n")[0]
+    assert shlex.split(first)[-3:] == ["ablate", "run", "my study.yaml"]
 
 
 def test_templates_are_not_registered() -> None:

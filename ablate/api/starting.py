@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import shlex
 from importlib import resources
 from pathlib import Path
 
@@ -77,12 +78,13 @@ def init(name: str | None = None, *, part: str | None = None, study: str | None 
     elif study is not None:
         text = _shipped(study)
         path = _with_suffix(name or study.rpartition("/")[2], ".yaml", ".yml")
-        _write(path, f"# The shipped study {study}. Run it:  ablate run {path}\n{text}")
+        command = f"ablate run {shlex.quote(str(path))}"
+        _write(path, f"# The shipped study {study}. Run it:  {command}\n{text}")
     elif name is None:
         raise SpecError("init needs the name of an experiment, --from STUDY, or --part SLOT")
     else:
         path = _with_suffix(name, ".yaml", ".yml")
-        _write(path, _TEMPLATE.format(file=path))
+        _write(path, _TEMPLATE.format(file=shlex.quote(str(path))))
     return path
 
 
