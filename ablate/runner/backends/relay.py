@@ -57,7 +57,7 @@ class Relay:
     def begin(self, group: TaskGroup, needed: Bundle) -> None:
         """Send the process a group; if that takes files that cannot be written, the node is lost.
 
-        Nobody reads what this method returns or raises: the driver waits for messages.
+        What this method returns or raises is not read: the driver waits for messages.
 
         Args:
             group: tasks that share the process.
