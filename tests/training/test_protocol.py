@@ -1,0 +1,438 @@
+"""The protocol of training: which updates are made, of what, at which rate, and when it ends."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from ablate.config import RunSpec
+from ablate.data.batches import Batch, Batches, Encoded, Resampled
+from ablate.data.ragged import Ragged
+from ablate.data.tokenizer import EOS, PAD
+from ablate.errors import DivergedError, StoppedError
+from ablate.model import Transformer
+from ablate.parts.objective.risk import MinimumRisk
+from ablate.parts.schedule import Schedule
+from ablate.registry import build, lookup, slots
+from ablate.training import TrainingResult, loop, train
+from ablate.training.candidates import draw_candidates
+from ablate.training.curve import Curve, UnreadStep
+from ablate.training.engines.eager import Eager
+from ablate.training.gradient import StepInputs, forward_backward
+from ablate.training.plan import count_steps
+from ablate.training.step import StepResult
+from tests.tiny import loss_of_sentences, scrambled, some_batch, tiny
+from tests.training.reversal import N_IDS, fresh, job, make_step_config, pairs, run, run_spec
+
+N_PAIRS = 24
+BATCH_TOKENS = 24
+
+
+def curve(folder: Path) -> pd.DataFrame:
+    return pd.read_csv(folder / "curve.csv")
+
+
+def seeded(spec: RunSpec, seed: int) -> RunSpec:
+    return spec.model_copy(update={"seed": seed})
+
+
+class Evaluations:
+    """Evaluations on dev whose results are given."""
+
+    def __init__(self, *nlls: float) -> None:
+        self._nlls = iter(nlls)
+
+    def __call__(self, model: Transformer) -> float:
+        return next(self._nlls)
+
+
+class Updates:
+    """The batches of every update of a run, and what it learned.
+
+    Args:
+        spec: the run, of which `N_PAIRS` pairs are the text unless ``data`` is given.
+        folder: its own.
+        data: the training text.
+    """
+
+    def __init__(self, spec: RunSpec, folder: Path, data: Encoded | None = None) -> None:
+        self.of_steps: list[list[Batch]] = []
+        step = Eager.step
+
+        def spy(engine: Eager, batches: Sequence[Batch]) -> StepResult:
+            self.of_steps.append(list(batches))
+            return step(engine, batches)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Eager, "step", spy)
+            data = pairs(N_PAIRS) if data is None else data
+            batches = Batches(data, spec.training.batch_tokens, PAD)
+            self.result: TrainingResult = run(spec, folder, batches=batches)[0]
+
+    @property
+    def batches(self) -> list[Batch]:
+        """Return the batches of all updates, in order."""
+        return list(itertools.chain(*self.of_steps))
+
+
+def short_run(**training: Any) -> RunSpec:
+    """Return a run of small batches that is evaluated every epoch."""
+    usual = {"steps": None, "batch_tokens": BATCH_TOKENS, "evaluate_every": "epoch"}
+    return run_spec(**usual | training)
+
+
+def epochs_of(batches: Sequence[Batch], n_per_epoch: int) -> list[list[int]]:
+    """Return the rows of the text in the order in which each epoch visits them."""
+    rows = [batch.index.tolist() for batch in batches]
+    return [
+        list(itertools.chain(*rows[begin : begin + n_per_epoch]))
+        for begin in range(0, len(rows), n_per_epoch)
+    ]
+
+
+# The learning rate
+
+
+@pytest.mark.parametrize("name", sorted(slots()["schedule"]))
+def test_the_rate_at_step_n_is_the_schedules_at_n(name: str, tmp_path: Path) -> None:
+    """And the schedule knows the dev losses of all evaluations before that step, no others."""
+    nlls, n_steps = (3.0, 2.0, 2.5, 2.4, 2.3, 2.2), 12
+    wanted = {"warmup": 3, "patience": 0, "factor": 0.5}
+    known = lookup("schedule", name).options.model_fields
+    choice = {"name": name} | {k: v for k, v in wanted.items() if k in known}
+    spec = run_spec(steps=n_steps, evaluate_every=2, schedule=choice)
+    rates: list[float] = []
+
+    def record(optimizer: torch.optim.Optimizer, *_: object) -> None:
+        rates.append(optimizer.param_groups[0]["lr"])
+
+    hook = register_optimizer_step_pre_hook(record)
+    try:
+        run(spec, tmp_path, evaluate=Evaluations(*nlls))
+    finally:
+        hook.remove()
+    schedule = build(Schedule, spec.training.schedule, spec.model.dims, n_steps)
+    expected = [schedule.rate(n, nlls[: (n - 1) // 2]) for n in range(1, n_steps + 1)]
+    assert len(set(expected)) > 2, f"{name} must change its rate, or this test says nothing"
+    assert rates == pytest.approx(expected, rel=1e-12), (
+        f"the update of step n must have the rate of {name} at n, after the evaluations before it"
+    )
+    assert curve(tmp_path)["learning_rate"].tolist() == pytest.approx(expected, rel=1e-9), (
+        f"curve.csv must hold the rate of {name} at the step of each row"
+    )
+
+
+def test_the_plateau_falls_after_evaluations_that_are_no_better(tmp_path: Path) -> None:
+    schedule = {"name": "plateau", "lr": 0.01, "warmup": 0, "factor": 0.5, "patience": 1}
+    spec = run_spec(steps=6, evaluate_every=1, schedule=schedule)
+    run(spec, tmp_path, evaluate=Evaluations(3.0, 2.0, 2.1, 2.0, 1.9, 1.8))
+    rates = curve(tmp_path)["learning_rate"].tolist()
+    assert rates == pytest.approx([0.01] * 4 + [0.005] * 2), (
+        "the rate must fall by its factor after patience + 1 evaluations without a new best"
+    )
+
+
+# The order of the text
+
+
+def test_an_epoch_visits_each_pair_once_and_epochs_differ_in_order(tmp_path: Path) -> None:
+    updates = Updates(short_run(epochs=3), tmp_path)
+    epochs = epochs_of(updates.batches, updates.result.batches_per_epoch)
+    assert len(epochs) == updates.result.epochs == 3, "three epochs must be made"
+    for number, epoch in enumerate(epochs):
+        assert sorted(epoch) == list(range(N_PAIRS)), (
+            f"epoch {number} must visit each pair exactly once"
+        )
+    assert epochs[0] != epochs[1] != epochs[2] != epochs[0], (
+        "every epoch must visit the pairs in an order of its own"
+    )
+
+
+def test_a_seed_repeats_its_order_and_another_has_its_own(tmp_path: Path) -> None:
+    spec = short_run(epochs=2)
+    one, again, other = (
+        [batch.index.tolist() for batch in Updates(seeded(spec, seed), tmp_path / folder).batches]
+        for seed, folder in ((1, "one"), (1, "again"), (2, "other"))
+    )
+    assert one == again, "one seed must give one order of the text"
+    assert one != other, "two seeds must give two orders of the text"
+
+
+@dataclass(frozen=True)
+class Renewed(Resampled):
+    """A text with other sentences, of other lengths, in every epoch of every seed."""
+
+    @classmethod
+    def make(cls) -> Renewed:
+        text = pairs(N_PAIRS)
+        return cls(text.src, text.tgt, words=text, samplers=(), max_len=16)
+
+    def of_epoch(self, seed: int, epoch: int) -> Encoded:
+        return pairs(N_PAIRS, seed=1000 * seed + epoch)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_every_epoch_is_trained_on_its_own_segmentation(seed: int, tmp_path: Path) -> None:
+    updates = Updates(seeded(short_run(epochs=4), seed), tmp_path, Renewed.make())
+    left = iter(updates.batches)
+    counts: list[int] = []
+    for epoch in range(4):
+        text = Renewed.make().of_epoch(seed, epoch)
+        counts.append(Batches(text, BATCH_TOKENS, PAD).n_per_epoch)
+        batches = list(itertools.islice(left, counts[-1]))
+        rows = [i for batch in batches for i in batch.index.tolist()]
+        assert sorted(rows) == list(range(N_PAIRS)), (
+            f"epoch {epoch} must visit each pair once, in batches of the lengths that it has then"
+        )
+        for batch in batches:
+            for row, ids in zip(batch.index.tolist(), batch.tgt_out.tolist(), strict=True):
+                assert [i for i in ids if i != PAD] == text.tgt[row].tolist(), (
+                    f"epoch {epoch} of seed {seed} must have the segmentation drawn for it"
+                )
+    assert not list(left), "four epochs must be made, and no more"
+    assert len(set(counts)) > 1, "epochs must differ in length, or this test says less"
+
+
+# How many updates
+
+
+@pytest.mark.parametrize("accumulate", [1, 2, 3])
+def test_so_many_steps_are_so_many_updates(accumulate: int, tmp_path: Path) -> None:
+    updates = Updates(short_run(steps=5, accumulate=accumulate), tmp_path)
+    assert updates.result.steps == 5
+    assert [len(batches) for batches in updates.of_steps] == [accumulate] * 5, (
+        f"every one of 5 updates must accumulate {accumulate} batches"
+    )
+
+
+@pytest.mark.parametrize("accumulate", [1, 5, 100])
+def test_epochs_are_rounded_down_to_whole_updates(accumulate: int, tmp_path: Path) -> None:
+    updates = Updates(short_run(epochs=2, accumulate=accumulate), tmp_path)
+    n_batches = 2 * Batches(pairs(N_PAIRS), BATCH_TOKENS, PAD).n_per_epoch
+    assert n_batches % 5, "a number that 5 divides says nothing of rounding"
+    assert len(updates.of_steps) == max(1, n_batches // accumulate), (
+        "epochs must be rounded down to whole updates, but to one at least"
+    )
+
+
+@pytest.mark.parametrize("accumulate", [1, 2, 3])
+@pytest.mark.parametrize("data", [pairs(N_PAIRS), Renewed.make()], ids=["fixed", "renewed"])
+def test_target_tokens_are_rounded_up_to_whole_updates(
+    data: Encoded, accumulate: int, tmp_path: Path
+) -> None:
+    """Where they end within an update, at the end of one, and a token later."""
+    long_run = Updates(short_run(steps=9, accumulate=accumulate), tmp_path, data)
+    tokens = [sum(batch.n_tokens for batch in batches) for batches in long_run.of_steps]
+    ends = list(itertools.accumulate(tokens))
+    batches = Batches(data, BATCH_TOKENS, PAD)
+    for n_steps in range(1, 9):
+        begin, end = ends[n_steps - 1] - tokens[n_steps - 1], ends[n_steps - 1]
+        for n_tokens in (begin + 1, end - 1, end, end + 1):
+            training = short_run(target_tokens=n_tokens, accumulate=accumulate).training
+            expected = n_steps + (n_tokens > end)
+            assert count_steps(training, batches, seed=1) == expected, (
+                f"{n_tokens} target tokens must be rounded up to {expected} whole updates, "
+                f"which end at {ends[: expected + 1]} tokens"
+            )
+
+
+def test_training_ends_with_the_update_that_reaches_its_target_tokens(tmp_path: Path) -> None:
+    updates = Updates(short_run(target_tokens=100, accumulate=3), tmp_path)
+    tokens = [sum(batch.n_tokens for batch in batches) for batches in updates.of_steps]
+    assert updates.result.target_tokens == sum(tokens) >= 100 > sum(tokens[:-1]), (
+        f"100 target tokens must be reached by the last update, and not before: {tokens}"
+    )
+
+
+# When it ends
+
+
+@pytest.mark.parametrize("patience", [1, 2, 3])
+def test_training_stops_after_exactly_patience_evaluations_without_improvement(
+    patience: int, tmp_path: Path
+) -> None:
+    """An evaluation as good as the best is no improvement; an improvement begins the count anew."""
+    worse = [2.5] * (patience - 1)
+    nlls = [3.0, 2.0, *worse, 1.5, 1.5, *[1.6] * 20]
+    spec = run_spec(steps=2 * len(nlls), evaluate_every=2, patience=patience)
+    result, _ = run(spec, tmp_path, evaluate=Evaluations(*nlls))
+    n_evaluations = len(["of 3.0", "of 2.0", *worse, "of 1.5"]) + patience
+    assert result.steps == 2 * n_evaluations, (
+        f"training must stop after exactly {patience} evaluations in a row without improvement"
+    )
+    assert result.stopped_early
+    assert result.best_dev_nll == 1.5
+
+
+def test_without_patience_training_goes_on_to_its_end(tmp_path: Path) -> None:
+    nlls = [1.0, *[2.0] * 9]
+    result, _ = run(run_spec(steps=10, evaluate_every=1), tmp_path, evaluate=Evaluations(*nlls))
+    assert (result.steps, result.stopped_early) == (10, False), "no patience, no early stop"
+
+
+def run_with_losses(
+    spec: RunSpec, folder: Path, losses: Sequence[float], stops: Sequence[bool] = ()
+) -> TrainingResult:
+    """Train with steps whose losses are given."""
+    given, step = iter(losses), Eager.step
+
+    def report(engine: Eager, batches: Sequence[Batch]) -> StepResult:
+        return replace(step(engine, batches), loss=torch.tensor(next(given)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Eager, "step", report)
+        return run(spec, folder, stops)[0]
+
+
+@pytest.mark.parametrize(
+    ("first", "ceiling"), [(10.0, 10.0), (1.0, math.log(N_IDS))], ids=["first_loss", "ln_V"]
+)
+def test_a_run_diverges_above_its_bound_times_the_first_loss_or_ln_v(
+    first: float, ceiling: float, tmp_path: Path
+) -> None:
+    """The larger of the two; a run that was interrupted remembers its first loss."""
+    spec = run_spec(steps=4, diverged_above=1.5)
+    below, above = 0.999 * 1.5 * ceiling, 1.001 * 1.5 * ceiling
+    try:
+        result = run_with_losses(spec, tmp_path / "below", [first, below, first, below])
+    except DivergedError as error:
+        pytest.fail(f"a loss below 1.5 times the larger of ln V and the first diverged: {error}")
+    assert result.steps == 4
+    with pytest.raises(StoppedError):
+        run_with_losses(spec, tmp_path / "below_in_parts", [first, below], [False, True])
+    try:
+        run_with_losses(spec, tmp_path / "below_in_parts", [below, below])
+    except DivergedError as error:
+        pytest.fail(f"a run that goes on has forgotten its first loss: {error}")
+    with pytest.raises(DivergedError, match="the loss of step 2 is"):
+        run_with_losses(spec, tmp_path / "above", [first, above, first, first])
+
+
+# Dropout
+
+
+def losses_of(seed: int, dropout: float, folder: Path) -> list[float]:
+    """Return the losses of steps that differ in their dropout masks alone.
+
+    Weights, which do not depend on the seed, stay as they are, and all sentences are the same.
+    """
+    one = [4, 5, 6, 7, EOS]
+    text = Encoded(Ragged.of([one] * 4), Ragged.of([one] * 4))
+    spec = run_spec(
+        dropout, steps=4, optimizer="sgd", schedule={"name": "constant", "lr": 1e-30}, clip=1.0
+    )
+    its_job = replace(job(seeded(spec, seed), folder), batches=Batches(text, 64, PAD))
+    train(fresh(spec), its_job, lambda _: None, lambda: False)
+    return [float(loss) for loss in curve(folder)["train_loss"]]
+
+
+def test_two_seeds_differ_in_dropout_masks_and_one_seed_repeats(tmp_path: Path) -> None:
+    without = losses_of(1, 0.0, tmp_path / "a") + losses_of(2, 0.0, tmp_path / "b")
+    assert len(set(without)) == 1, "without dropout these steps must not differ"
+    one, again, other = (
+        losses_of(seed, 0.3, tmp_path / folder)
+        for seed, folder in ((1, "one"), (1, "again"), (2, "other"))
+    )
+    assert one == again, "one seed must repeat its dropout masks"
+    assert len(set(one)) == len(one), "every step must draw dropout masks of its own"
+    assert not set(one) & set(other), "two seeds must not share dropout masks"
+
+
+def test_candidates_are_drawn_without_dropout() -> None:
+    """From the same random state, a model in training draws what one in evaluation mode draws."""
+    objective, batch = MinimumRisk(PAD, n_samples=6, max_extra=2), some_batch()
+    model = scrambled(tiny(n_layers=1, dropout={"embedding": 0.4, "residual": 0.4}).double())
+    drawn = []
+    for is_training in (True, False):
+        model.train(is_training)
+        torch.manual_seed(1)
+        drawn.append(draw_candidates(model, objective, batch.src, batch.tgt_out, "fp32").tgt_out)
+        assert model.training == is_training, "the mode of the model must stay as it is"
+    assert drawn[0].tolist() == drawn[1].tolist(), (
+        "a model in training must draw its candidates without dropout"
+    )
+
+
+# Losses
+
+
+def gradient_of(parameter: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+
+
+@pytest.mark.parametrize("loss_per", ["token", "sentence"])
+def test_the_own_losses_of_parts_count_once_per_token(loss_per: str) -> None:
+    """The balance loss of experts has the weight of a loss of each token in the gradient."""
+    batch, step_config = some_batch(), make_step_config()
+    ours, plain = (
+        scrambled(tiny(feed_forward={"name": "mixture_of_experts", "balance": 0.5}).double())
+        for _ in range(2)
+    )
+    normalizer = batch.n_tokens if loss_per == "token" else len(batch.src)
+    own: list[torch.Tensor] = []
+    logits = plain.train()(batch.src, batch.tgt_in, own)
+    assert own, "a mixture in training must have a balance loss"
+    added = torch.stack(own).sum() * batch.n_tokens
+    loss = loss_of_sentences(step_config.objective, logits, batch.tgt_out)
+    ((loss + added) / normalizer).backward()
+    actual = forward_backward(ours.train(), step_config, StepInputs.of(batch, normalizer))
+    torch.testing.assert_close(
+        actual[1],
+        added.detach(),
+        rtol=1e-9,
+        atol=0,
+        msg=lambda text: f"a step must report its balance loss once per target token: {text}",
+    )
+    theirs = dict(plain.named_parameters())
+    unlike = [
+        name
+        for name, parameter in ours.named_parameters()
+        if not torch.allclose(
+            gradient_of(parameter), gradient_of(theirs[name]), rtol=1e-9, atol=1e-13
+        )
+    ]
+    assert not unlike, f"the balance loss must count once per target token in gradients: {unlike}"
+
+
+def test_a_row_has_the_mean_losses_of_its_steps_weighted_by_tokens() -> None:
+    rows = Curve([], [])
+    for number, (loss, own, n_tokens) in enumerate(((1.0, 0.2, 30), (4.0, 0.6, 10)), start=1):
+        result = StepResult(torch.tensor(loss), torch.tensor(own), torch.tensor(1.0), n_tokens)
+        step = UnreadStep(number, result, 30 + n_tokens, 0.1, 0.0, has_row=False)
+        rows.add_step(step, loss, own, 1.0)
+    rows.add_row(step, 0.0)
+    assert rows.last("train_loss") == pytest.approx((1 * 30 + 4 * 10) / 40), (
+        "train_loss must be the mean over tokens, not over steps"
+    )
+    assert rows.last("own_loss") == pytest.approx((0.2 * 30 + 0.6 * 10) / 40), (
+        "own_loss must be the mean over tokens, not over steps"
+    )
+
+
+@pytest.mark.parametrize("column", ["train_loss", "own_loss"])
+def test_losses_of_curve_csv_are_token_weighted_means_of_the_steps(
+    column: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of three steps, against the rows of each step of the same run."""
+    spec = short_run(steps=9, evaluate_every=3, feed_forward="mixture_of_experts")
+    Updates(spec, tmp_path / "all")
+    monkeypatch.setattr(loop, "has_row", lambda *_: False)
+    Updates(spec, tmp_path / "few")
+    every, few = curve(tmp_path / "all"), curve(tmp_path / "few")
+    assert few["step"].tolist() == [3, 6, 9]
+    n_tokens = every["tokens"].diff().fillna(every["tokens"])
+    assert n_tokens.nunique() > 1, "steps must differ in tokens, or this test says nothing"
+    group = (every["step"] - 1) // 3
+    means = (every[column] * n_tokens).groupby(group).sum() / n_tokens.groupby(group).sum()
+    assert few[column].tolist() == pytest.approx(means.tolist(), rel=1e-6), (
+        f"{column} of a row must be the mean over the tokens of its steps"
+    )
