@@ -169,6 +169,17 @@ def test_the_least_risk_by_hand() -> None:
     assert best.log_p == -float(risks.index(max(risks)))
 
 
+def test_empty_samples_agree_with_each_other_alone() -> None:
+    sampler = search("minimum_bayes_risk")
+    assert isinstance(sampler, MinimumBayesRisk)
+    samples = [Hypothesis(tokens, -1.0, -1.0) for tokens in ([], [4], [])]
+    (best,) = sampler.rank(samples)
+    assert best.tokens == [], "two empty samples must agree more than a sample that is alone"
+    assert best.score == pytest.approx(2 / 3), (
+        "the utility of an empty sample must be 1 given an empty one, and 0 given any other"
+    )
+
+
 def test_the_choice_is_among_the_samples_of_the_sentence() -> None:
     model, sampler = Markov(), search("minimum_bayes_risk", n_samples=8, max_extra=6)
     assert isinstance(sampler, Sampler)

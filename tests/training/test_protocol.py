@@ -189,15 +189,15 @@ def test_every_epoch_is_trained_on_its_own_segmentation(seed: int, tmp_path: Pat
         text = Renewed.make().of_epoch(seed, epoch)
         counts.append(Batches(text, BATCH_TOKENS, PAD).n_per_epoch)
         batches = list(itertools.islice(left, counts[-1]))
-        rows = [i for batch in batches for i in batch.index.tolist()]
-        assert sorted(rows) == list(range(N_PAIRS)), (
-            f"epoch {epoch} must visit each pair once, in batches of the lengths that it has then"
-        )
         for batch in batches:
             for row, ids in zip(batch.index.tolist(), batch.tgt_out.tolist(), strict=True):
                 assert [i for i in ids if i != PAD] == text.tgt[row].tolist(), (
                     f"epoch {epoch} of seed {seed} must have the segmentation drawn for it"
                 )
+        rows = [i for batch in batches for i in batch.index.tolist()]
+        assert sorted(rows) == list(range(N_PAIRS)), (
+            f"epoch {epoch} must visit each pair once, in batches of the lengths that it has then"
+        )
     assert not list(left), "four epochs must be made, and no more"
     assert len(set(counts)) > 1, "epochs must differ in length, or this test says less"
 
@@ -328,7 +328,11 @@ def losses_of(seed: int, dropout: float, folder: Path) -> list[float]:
     one = [4, 5, 6, 7, EOS]
     text = Encoded(Ragged.of([one] * 4), Ragged.of([one] * 4))
     spec = run_spec(
-        dropout, steps=4, optimizer="sgd", schedule={"name": "constant", "lr": 1e-30}, clip=1.0
+        dropout,
+        steps=4,
+        evaluate_every=1,
+        optimizer="sgd",
+        schedule={"name": "constant", "lr": 1e-30},
     )
     its_job = replace(job(seeded(spec, seed), folder), batches=Batches(text, 64, PAD))
     train(fresh(spec), its_job, lambda _: None, lambda: False)
@@ -343,7 +347,9 @@ def test_two_seeds_differ_in_dropout_masks_and_one_seed_repeats(tmp_path: Path) 
         for seed, folder in ((1, "one"), (1, "again"), (2, "other"))
     )
     assert one == again, "one seed must repeat its dropout masks"
-    assert len(set(one)) == len(one), "every step must draw dropout masks of its own"
+    assert len(set(one)) == len(one), (
+        "every step must draw dropout masks of its own, after an evaluation, too"
+    )
     assert not set(one) & set(other), "two seeds must not share dropout masks"
 
 
