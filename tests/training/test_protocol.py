@@ -406,7 +406,10 @@ def test_the_own_losses_of_parts_count_once_per_token(loss_per: str) -> None:
             gradient_of(parameter), gradient_of(theirs[name]), rtol=1e-9, atol=1e-13
         )
     ]
-    assert not unlike, f"the balance loss must count once per target token in gradients: {unlike}"
+    assert not unlike, (
+        "the balance loss must count once per target token in the gradient, unlike in that of "
+        f"{len(unlike)} parameters, such as {unlike[0]}"
+    )
 
 
 def test_a_row_has_the_mean_losses_of_its_steps_weighted_by_tokens() -> None:
