@@ -16,7 +16,10 @@ from torch.utils._pytree import tree_leaves
 
 from ablate.errors import EngineError
 
+# The gradient of a product reads on the host whether there are zeros, except under a dispatch mode
+# such as this one: here nothing but the operation itself can be seen.
 _FORBIDDEN = {
+    "aten::prod": "to read a value on the host, in its gradient",
     "aten::_local_scalar_dense": "to read a value on the host",
     "aten::item": "to read a value on the host",
     "aten::is_nonzero": "to read a value on the host",

@@ -134,7 +134,8 @@ class Differential(MultiHeadAttention):
     def weights(self, q: Tensor, k: Tensor, context: AttentionContext) -> Tensor:
         pairs = zip(q.chunk(2, dim=-1), k.chunk(2, dim=-1), strict=True)
         first, second = (super(Differential, self).weights(*pair, context) for pair in pairs)
-        exp = self.vectors.prod(dim=1).sum(dim=-1).exp()  # (2,)
+        a, b = self.vectors.unbind(dim=1)
+        exp = (a * b).sum(dim=-1).exp()  # (2,); not by prod: its gradient asks the host for zeros
         weight = exp[0] - exp[1] + _initial_lambda(context.layer)
         return (first - weight * second).to(first.dtype)
 
