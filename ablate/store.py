@@ -176,9 +176,15 @@ class Store:
             Whether the lock is held; False only after ``should_stop``.
 
         Raises:
-            StoreError: if the folder cannot be written to, or its file system has no locks.
+            StoreError: if the folder cannot be written to, is a link, or its file system has no
+                locks.
         """
         folder = self.path(run)
+        if folder.is_symlink():
+            raise StoreError(
+                f"{folder}: is a link, and nothing is written or removed outside of the results; "
+                "remove the link, or make the whole folder of results a link"
+            )
         lock = FileLock(folder / "lock", poll_interval=0.0, thread_local=False)
         with writable(folder):
             folder.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,7 @@ import errno
 import io
 import math
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,6 +56,18 @@ def write_whole(path: Path, content: str) -> None:
     """
     with atomic_write(path, "w") as stream:
         stream.write(content)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder with its files; of a link, the link alone.
+
+    Raises:
+        OSError: if that fails.
+    """
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path)
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, str | float | None]]) -> None:

@@ -68,8 +68,8 @@ What makes a step fast, whatever the parts:
 - text is encoded once, some thousand sentences at a time, and kept in the user's cache; decoding
   keeps keys and values, and drops sentences that are done.
 
-Everything below was measured on CPUs. [benchmarks/gpu](../benchmarks/gpu/README.md#what-was-measured)
-has what was measured on a GPU.
+Everything below was measured on CPUs; what was measured on a GPU is in
+[benchmarks/gpu](../benchmarks/gpu/README.md#what-was-measured).
 """
 
 ALIVE = """\

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -33,11 +32,17 @@ from ablate.runner import matching
 from ablate.runner.sessions import RunningTask, Session, sessions
 from ablate.store import Store
 from ablate.wording import no_such
+from ablate.writing import remove_tree
 
 STATUSES = (*get_args(Status), "unfinished", "unreadable")
 """What has become of a stored run."""
 
 _HASH = re.compile(r"[0-9a-f]{16}")
+_FILES = {
+    *("record.json", "record.damaged.json", "log.txt", "curve.csv", "layers.csv"),
+    *("checkpoint.pt", "changed.json", "snapshots", "tokenizer.json", "model.safetensors"),
+}
+"""What a run writes; a folder with none of them is not a run."""
 
 __all__ = [
     "STATUSES",
@@ -250,9 +255,18 @@ def _every_run(store: Store, needed: dict[str, set[str]]) -> list[StoredRun]:
     every_run = [
         _stored_run(store, folder, needed)
         for folder in sorted((store.results / "runs").glob("*"))
-        if _HASH.fullmatch(folder.name) and folder.is_dir()
+        if _HASH.fullmatch(folder.name) and (folder.is_symlink() or _is_run(folder))
     ]
     return sorted(every_run, key=lambda run: (run.experiment or "", run.row or "", run.seed or 0))
+
+
+def _is_run(folder: Path) -> bool:
+    """Return whether a folder has a file that a run writes, or is empty."""
+    if not folder.is_dir():
+        return False
+    names = {path.name for path in folder.iterdir()}
+    has_text = any(name.startswith("hypotheses.") for name in names)
+    return has_text or names <= {"lock"} or not names.isdisjoint(_FILES)
 
 
 def _stored_run(store: Store, folder: Path, needed: dict[str, set[str]]) -> StoredRun:
@@ -269,9 +283,9 @@ def _stored_run(store: Store, folder: Path, needed: dict[str, set[str]]) -> Stor
         status=str(record["status"]),
         bleu=scores[0] if scores else None,
         finished=record.get("finished"),
-        n_bytes=_n_bytes(folder),
+        n_bytes=0 if folder.is_symlink() else _n_bytes(folder),
         experiments=tuple(name for name, hashes in needed.items() if folder.name in hashes),
-        is_at_work=_is_locked(folder),
+        is_at_work=not folder.is_symlink() and _is_locked(folder),
     )
 
 
@@ -316,18 +330,19 @@ def _remove(results: Path, chosen: Sequence[StoredRun], *, is_trial: bool) -> li
 def _try_remove(folder: Path) -> bool:
     """Remove a run unless a worker holds its lock; return whether it was removed.
 
-    Its record is removed first: after an interruption the run counts as unfinished. Of a folder
-    that lies elsewhere, the link to it goes too.
+    Its record is removed first: after an interruption the run counts as unfinished. Of a link to a
+    folder the link alone is removed: what lies elsewhere may not be ours.
 
     Raises:
         StoreError: if it cannot be removed.
     """
     try:
+        if folder.is_symlink():
+            remove_tree(folder)
+            return True
         with FileLock(folder / "lock", thread_local=False, timeout=0):
             (folder / "record.json").unlink(missing_ok=True)
-            shutil.rmtree(folder.resolve())
-            if folder.is_symlink():
-                folder.unlink()
+            remove_tree(folder)
     except Timeout:
         return False
     except OSError as error:

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from ablate.errors import DamagedFileWarning
 from ablate.runner.task import Task
 from ablate.store import write_whole
+from ablate.writing import remove_tree
 
 _PERMANENT = ("lock", "log.txt")
 _FILE = "changed.json"
@@ -77,6 +78,6 @@ def _remove_all(folder: Path) -> None:
     """Remove an attempt; first its checkpoint, which must not outlast what it was made with."""
     for path in sorted(folder.iterdir(), key=lambda path: path.name != "checkpoint.pt"):
         if path.is_dir():
-            shutil.rmtree(path)
+            remove_tree(path)
         elif path.name not in _PERMANENT:
             path.unlink()
