@@ -164,8 +164,7 @@ def _moderated(pool: Mapping[str, _Error]) -> dict[str, _Error]:
     for row, own in pool.items():
         variance, freedom = pooled, df
         if len(pool) > 1 and _chance(pool, row) < STANDING_OUT_LEVEL / own.df:
-            moderated = (PRIOR_DF * pooled + own.df * own.variance) / (PRIOR_DF + own.df)
-            variance = max(moderated, pooled)
+            variance = (PRIOR_DF * pooled + own.df * own.variance) / (PRIOR_DF + own.df)
             freedom = min(PRIOR_DF + own.df, df)
         errors[row] = _Error(variance, freedom, own.scale)
     return errors

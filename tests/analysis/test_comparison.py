@@ -164,6 +164,52 @@ def test_a_diverged_seed_counts_as_0_and_leaves_no_interval() -> None:
     assert compared.differences["row_1"] == whole.differences["row_1"]
 
 
+def test_a_tie_is_no_win() -> None:
+    values = table(3, 4)
+    baseline = values["baseline"]
+    values["row_1"] = {seed: value + (seed < 3) for seed, value in baseline.items()}
+    values["row_2"] = dict(baseline)
+    for diverged in (False, True):
+        zeros = {"row_1": [5], "row_2": [5]} if diverged else {}
+        differences = compare(values, zeros).differences
+        assert [differences[row].n_won for row in ("row_1", "row_2")] == [2, 0]
+
+
+def test_any_table_is_solved_by_least_squares() -> None:
+    """Missing runs, or none: numpy's solver with a column for each row and each seed."""
+    rng = np.random.default_rng(5)
+    n_intervals = 0
+    for _ in range(40):
+        values = table(n_rows := int(rng.integers(3, 7)), n_seeds := int(rng.integers(3, 6)))
+        for row in list(values)[1:]:
+            if rng.random() < 0.5:
+                del values[row][int(rng.integers(1, n_seeds + 1))]
+        cells = [(r, s - 1, v) for r, of in enumerate(values.values()) for s, v in of.items()]
+        design = np.zeros((len(cells), n_rows + n_seeds - 1))
+        for number, (r, seed, _) in enumerate(cells):
+            design[number, seed] = 1
+            if r:
+                design[number, n_seeds + r - 1] = 1
+        target = np.array([value for *_, value in cells])
+        solution, residual, rank, _ = np.linalg.lstsq(design, target)
+        df = len(cells) - int(rank)
+        error = np.sqrt(residual[0] / df * np.diag(np.linalg.inv(design.T @ design)))
+        compared = compare(values)
+        for number, (row, each) in enumerate(compared.differences.items(), start=n_seeds):
+            if each.method != "two-way":
+                continue
+            pairs = [v - values["baseline"][s] for s, v in values[row].items()]
+            assert each.estimate == pytest.approx(solution[number])
+            assert (each.n, each.n_won) == (len(pairs), sum(pair > 0 for pair in pairs))
+            assert each.df == df
+            assert each.standard_error == pytest.approx(error[number])
+            half = float(stats.t.ppf(0.975, df)) * error[number]
+            assert each.single is not None
+            assert each.single.high == pytest.approx(solution[number] + half)
+            n_intervals += 1
+    assert n_intervals > 60
+
+
 def test_a_diverged_seed_has_no_loss() -> None:
     values = table(3, 3)
     del values["row_1"][3]

@@ -57,6 +57,24 @@ def test_a_row_is_compared_in_its_latest_session_with_the_baseline() -> None:
     assert [row.rounds["speed.fast"].session for row in rows[:2]] == ["2026-01-03", "2026-01-01"]
 
 
+def test_of_several_sessions_with_the_baseline_the_latest_counts() -> None:
+    baseline = _record("2026-01-03", 10.0, 10.0)
+    baseline["speed"]["earlier"] = {"2026-01-01": {"fast": [5.0, 5.0]}}
+    row = _record("2026-01-03", 40.0, 40.0)
+    row["speed"]["earlier"] = {"2026-01-01": {"fast": [5.0, 5.0]}}
+    rows = summarise(["baseline", "row"], [1], {("baseline", 1): baseline, ("row", 1): row})
+    assert rows[1].rounds["speed.fast"].session == "2026-01-03"
+    assert rows[1].speeds["speed.fast"].ratio == pytest.approx(4.0)
+
+
+def test_a_row_that_never_met_the_baseline_has_the_speed_of_its_latest_session() -> None:
+    row = _record("2026-01-03", 40.0, 40.0)
+    row["speed"]["earlier"] = {"2026-01-01": {"fast": [5.0, 5.0]}}
+    records = {("baseline", 1): _record("2026-01-02", 10.0, 10.0), ("row", 1): row}
+    speed = summarise(["baseline", "row"], [1], records)[1].speeds["speed.fast"]
+    assert (speed.value, speed.ratio) == (40.0, None)
+
+
 def test_speeds_that_are_shown_have_the_ratio_that_is_shown() -> None:
     records = {
         ("baseline", 1): _record("a", 425.0, 481.0, 390.0),

@@ -68,6 +68,14 @@ def test_a_baseline_that_stands_out_widens_every_interval() -> None:
     assert (actual.df < 15).all()
 
 
+def test_no_error_has_more_degrees_of_freedom_than_the_model() -> None:
+    """Satterthwaite's formula gives two errors of like size nearly the sum of theirs."""
+    model = two_way(np.ones((4, 4), bool))
+    actual = errors(model, tables(2000, 4, 4, 4, 4))
+    assert actual.are_wider.any()
+    assert actual.df.max() == model.df
+
+
 def test_the_level_of_a_row_follows_from_the_runs_it_has() -> None:
     observed = np.ones((6, 4), bool)
     observed[1, 2:] = observed[2, 1:] = False
