@@ -152,9 +152,10 @@ class Mup(Initialisation):
     table 3 has b / d_model^2. Not covered: embedding: {fix_norm: true}; dynamic hyper_connections,
     whose matrices have the full rate; with wider heads, differential, for the vectors of its
     lambda, and shaw, whose vectors then start smaller; t5, whose table starts as N(0, 1 / d_model);
-    and, with more instead of wider heads, talking_heads, whose matrices have the full rate, and
-    latent with its default rank and per_head_shared, whose fan_in then stays while their rate
-    falls.
+    and, with more instead of wider heads, talking_heads, whose matrices have the full rate, latent
+    with its default rank and per_head_shared, whose fan_in then stays while their rate falls, and
+    multi_query and grouped_query with as many groups, whose keys and values then have as many
+    outputs at any width and, like the router, start with the variance 1 / fan_in.
 
     Args:
         dims: gives d_model.

@@ -140,8 +140,12 @@ class Yarn(Rotary):
 
     A pair that makes more than 32 turns in L tokens keeps its speed w, which needs an L above 201
     (64 pi): at the default, the fastest pair has 0.47 w. One that makes less than one turn is
-    slowed down by the factor, and scores are multiplied by (0.1 ln factor + 1)^2. The paper
-    fine-tunes models that were trained with at most L tokens; here a model is trained with it.
+    slowed down by the factor, and scores are multiplied by (0.1 ln factor + 1)^2. Between them the
+    speed is linear in the number of turns, as in the paper, sec. 3.2; the authors' code and
+    transformers' rotary embeddings make it linear in the number of the pair, from the one with 32
+    turns, rounded down, to the one with 1, rounded up. At the default and d_k 64 they leave the
+    fastest pair at w. The paper fine-tunes models that were trained with at most L tokens; here a
+    model is trained with it.
 
     Args:
         dims: gives d_k, which must be even, and the number of positions, max_len.
