@@ -8,6 +8,7 @@ import copy
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "ablate"
@@ -41,10 +42,24 @@ SIBLINGS = {
     "mean": "sum", "var": "std", "std": "var", "ones": "zeros", "zeros": "ones", "min": "max",
     "max": "min", "outer": "add", "softmax": "log_softmax",
 }  # fmt: skip
+OTHERS = {
+    "src": "tgt", "tgt": "src", "dev": "train", "train": "dev", "mean": "median", "sum": "mean",
+    "median": "mean", "floor": "ceil", "ceil": "floor",
+}  # fmt: skip
+"""Splits, sides and averages that stand for one another, outside of parts."""
+BUILTINS = {
+    "sum": "max", "max": "min", "min": "max", "any": "all", "all": "any", "sorted": "list",
+    "round": "float",
+}  # fmt: skip
+FROZEN = ("seed", "epoch", "step", "round", "number")
+"""Arguments that tell one draw, one pass or one measurement from another."""
 HALVED = "lambda y: y * 0.5 + y.detach() * 0.5"
 
 NOTE = "__note__"
 """The function of a number and a value that `instrumented` source calls; it returns the value."""
+
+NOTE_CALL = "__note_call__"
+"""The function of a qualified name that every function of `instrumented` source calls first."""
 
 Node = ast.expr | ast.stmt
 Change = tuple[str, str, object]
@@ -95,10 +110,10 @@ def _value_mutants(file: Path) -> Iterator[Mutant]:
     """Yield mutants that change values; messages, docstrings and decorators are left out."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     for number, node in enumerate(_nodes(tree)):
-        for k, (change, _, _) in enumerate(_changes(node)):
+        for k, (change, _, _) in enumerate(_changes(node, file)):
             other = copy.deepcopy(tree)
             target = _nodes(other)[number]
-            _, field, value = list(_changes(target))[k]
+            _, field, value = list(_changes(target, file))[k]
             setattr(target, field, value)
             yield _mutant(file, node, f"{change}: {_short(node)}", other)
 
@@ -115,7 +130,10 @@ def _gradient_mutants(file: Path, numbers: set[int]) -> Iterator[Mutant]:
 
 
 def instrumented(file: Path) -> str:
-    """Return the source of a file in which `NOTE` gets all expressions that may have a gradient."""
+    """Return the source of a file in which functions call `NOTE_CALL`.
+
+    `NOTE` gets all expressions that may have a gradient.
+    """
     tree = ast.parse(file.read_text(encoding="utf-8"))
     numbers = {id(node): number for number, node in enumerate(_operands(tree))}
 
@@ -128,6 +146,10 @@ def instrumented(file: Path) -> str:
             arguments = [ast.Constant(number), node]
             return ast.Call(ast.Name(NOTE, ast.Load()), arguments, [])  # type: ignore[arg-type]
 
+    for node in [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)]:
+        name = ast.Constant(_function_at(tree, node.lineno))
+        call = ast.Call(ast.Name(NOTE_CALL, ast.Load()), [name], [])
+        node.body.insert(1 if ast.get_docstring(node) else 0, ast.Expr(call))
     return ast.unparse(ast.fix_missing_locations(Wrap().visit(tree)))
 
 
@@ -192,6 +214,7 @@ def _nodes(tree: ast.Module) -> list[Node]:
             is_text = isinstance(child, ast.Raise | ast.JoinedStr | ast.Assert)
             is_type = isinstance(child, ast.arg) or child is getattr(node, "returns", None)
             is_type = is_type or child is getattr(node, "annotation", None)
+            is_text |= isinstance(child, ast.keyword) and child.arg in ("strict", "encoding")
             if is_text or is_type or child in getattr(node, "decorator_list", ()):
                 continue
             if isinstance(child, ast.expr | ast.stmt):
@@ -226,8 +249,56 @@ def _operands(tree: ast.Module) -> list[ast.expr]:
     ]
 
 
-def _changes(node: Node) -> Iterator[Change]:
+def _changes(node: Node, file: Path) -> Iterator[Change]:
     """Yield everything that can be done to a node."""
+    yield from _changes_of_formulas(node)
+    if not file.is_relative_to(PARTS):
+        yield from _changes_of_protocols(node)
+
+
+def _changes_of_protocols(node: Node) -> Iterator[Change]:
+    """Yield what makes a wrong procedure of right formulas."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        yield "drop the statement", "value", ast.Constant(None)
+    elif isinstance(node, ast.BoolOp):
+        is_and = isinstance(node.op, ast.And)
+        yield ("And -> Or", "op", ast.Or()) if is_and else ("Or -> And", "op", ast.And())
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield "drop not", "operand", ast.UnaryOp(ast.Not(), node.operand)
+    elif isinstance(node, ast.Attribute) and node.attr in OTHERS:
+        yield f"{node.attr} -> the {OTHERS[node.attr]}", "attr", OTHERS[node.attr]
+    elif isinstance(node, ast.Tuple) and len(node.elts) > 1 and _are_alike(*node.elts[:2]):
+        yield "swap the first two", "elts", [node.elts[1], node.elts[0], *node.elts[2:]]
+    elif isinstance(node, ast.Call):
+        yield from _changes_of_calls(node)
+
+
+def _changes_of_calls(call: ast.Call) -> Iterator[Change]:
+    """Yield calls of another function, and with other arguments."""
+    name = call.func.id if isinstance(call.func, ast.Name) else ""
+    if name in BUILTINS:
+        yield f"{name} -> {BUILTINS[name]}", "func", ast.Name(BUILTINS[name], ast.Load())
+    if name in ("min", "max") and len(call.args) > 1:
+        first = ast.parse("lambda *y: y[0]", mode="eval").body
+        yield f"only the first of {name}", "func", first
+    for n, (one, other) in enumerate(pairwise(call.args)):
+        if _are_alike(one, other):
+            swapped = [*call.args[:n], other, one, *call.args[n + 2 :]]
+            yield f"swap {ast.unparse(one)} and {ast.unparse(other)}", "args", swapped
+    for n, argument in enumerate(call.args):
+        if (name := ast.unparse(argument).rpartition(".")[2]) in FROZEN:
+            frozen = [*call.args[:n], ast.Constant(1), *call.args[n + 1 :]]
+            yield f"freeze {name}", "args", frozen
+
+
+def _are_alike(one: ast.expr, other: ast.expr) -> bool:
+    """Return whether two expressions are of a kind, and not the same."""
+    kinds = ast.Name | ast.Attribute | ast.Subscript
+    is_kind = isinstance(one, kinds) and type(one) is type(other)
+    return is_kind and ast.unparse(one) != ast.unparse(other)
+
+
+def _changes_of_formulas(node: Node) -> Iterator[Change]:
     if isinstance(node, ast.BinOp | ast.AugAssign) and type(node.op) in OPERATORS:
         new = OPERATORS[type(node.op)]
         yield f"{type(node.op).__name__} -> {new.__name__}", "op", new()

@@ -1,13 +1,16 @@
-"""Do the tests notice a wrong formula? Change one thing at a time in a part, and see.
+"""Do the tests notice a wrong formula, or a wrong procedure? Change one thing at a time, and see.
 
     python -m tests.mutation position scaling norm residual
-    python -m tests.mutation --share 1/4 attention
+    python -m tests.mutation --share 1/4 attention training analysis
 
-Every mutant is one change of one file of a slot's parts: an operator, a constant, a
-comparison, a function for its sibling, a branch, or the gradient of one expression, which is
-stopped or halved. A mutant that passes the tests of its slot, those of gradients and those that
-visit the registry survives and is printed; the last lines sum up the slots. Mutants that compute
-the same as the original are listed in tests/mutants_equivalent.py with the reason, and left out.
+Every mutant is one change of one file: an operator, a constant, a comparison, a function for its
+sibling, a branch, or the gradient of one expression, which is stopped or halved. Of a slot the
+files of its parts are changed; a mutant that passes the tests of the slot, those of gradients and
+those that visit the registry survives and is printed. Of a package (`NUMBERS`) the files that make
+or judge numbers are changed, also by a swap of arguments, a seed that stays the same, a statement
+left out, and the like; a mutant survives if it passes the default selection of the package's tests.
+The last lines sum up. Mutants that compute the same as the original are listed in
+tests/mutants_equivalent.py with the reason, and left out.
 
 PyTorch is imported once, and the tests of a slot are collected once. A mutant is a fork of that
 process in which the code of the functions is replaced by that of the changed file; it runs the
@@ -24,12 +27,15 @@ import importlib
 import io
 import os
 import pickle
+import shlex
 import signal
 import sys
+import time
+import tomllib
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +44,7 @@ import torch
 import torch._dynamo  # once, and not in every fork
 
 from ablate.registry.table import TABLE, options_model
-from tests.mutants import NOTE, PACKAGE, PARTS, Mutant, instrumented, mutants
+from tests.mutants import NOTE, NOTE_CALL, PACKAGE, PARTS, Mutant, instrumented, mutants
 from tests.mutants_equivalent import is_equivalent
 
 TESTS = Path(__file__).parent
@@ -48,6 +54,29 @@ HOMES = {"decoding": PACKAGE}
 """Where slots have their files that are not among the parts."""
 TESTED_IN = {"decoding": "decoding/test_*.py", "metric": "test_metrics.py"}
 """Where slots have their tests that are not in ``parts/test_<slot>*.py``."""
+NUMBERS: dict[str, tuple[str, ...]] = {
+    "analysis": ("*",),
+    "config": ("identity", "merge", "rows"),
+    "data": (
+        "batches", "corpus", "encodings", "parallel", "prepare", "ragged", "segmentation",
+        "sorting", "tokenizer", "unigram",
+    ),
+    "gate": ("*",),
+    "measuring": ("*",),
+    "model": ("*",),
+    "runner": ("matching", "probe", "ranks", "run", "sessions", "speeds", "task"),
+    "training": ("*",),
+}  # fmt: skip
+"""The modules that make or judge numbers, by package."""
+TESTED_BESIDE = {
+    "analysis": ("table_errors", "compare", "claims", "trials"),
+    "config": ("study", "store", "experiments"),
+    "measuring": ("inspect", "metrics", "parameter_counts"),
+    "model": ("model", "parameter_counts", "goldens"),
+    "runner": ("study", "tuning"),
+    "training": ("gradients",),
+}
+"""The tests ``test_<name>`` of packages that are not in a folder of the package's name."""
 VISITORS = ["parts/test_defaults", "test_contracts", "test_gradients", "test_model"]
 
 
@@ -69,8 +98,6 @@ class MutantRunner:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Take the place of pytest's own loop."""
-        order = {TESTS / f"{name}.py": number for number, name in enumerate(VISITORS, start=1)}
-        session.items.sort(key=lambda item: order.get(item.path, 0))  # the fastest first
         files = _files(self.slot)
         usage = _observe(session.items, files)
         pool = [mutant for file in files for mutant in mutants(file, usage.with_gradient[file])]
@@ -99,20 +126,30 @@ class Usage:
 
     Attributes:
         calls: for each test, in order, the functions that it calls, as file and qualified name.
+        seconds: how long each test takes, with its fixtures.
         with_gradient: for each file, the numbers of the expressions with a gradient in some test.
     """
 
     calls: list[set[tuple[str, str]]]
+    seconds: list[float]
     with_gradient: dict[Path, set[int]]
 
     def tests(self, mutant: Mutant, items: list[pytest.Item]) -> list[pytest.Item]:
-        """Return the tests that call the function of a mutant, or read the defaults of options."""
+        """Return the tests that call the function of a mutant, or read the defaults of options.
+
+        The quickest come first, by their files: a file's fixtures are made once.
+        """
         function = str(mutant.file), mutant.function
-        return [
-            item
-            for item, calls in zip(items, self.calls, strict=True)
+        chosen = [
+            (item, seconds)
+            for item, calls, seconds in zip(items, self.calls, self.seconds, strict=True)
             if function in calls or item.path == DEFAULTS
         ]
+        quickest: dict[Path, float] = {}
+        for item, seconds in chosen:
+            quickest[item.path] = min(seconds, quickest.get(item.path, seconds))
+        chosen.sort(key=lambda each: (quickest[each[0].path], each[0].path, each[1]))
+        return [item for item, _ in chosen]
 
 
 def _observe(items: list[pytest.Item], files: list[Path]) -> Usage:
@@ -121,16 +158,19 @@ def _observe(items: list[pytest.Item], files: list[Path]) -> Usage:
     child = os.fork()
     if not child:
         os.close(read)
-        usage = Usage([], {file: set() for file in files})
+        usage = Usage([], [], {file: set() for file in files})
+        calls: set[tuple[str, str]] = set()
         for file in files:
-            patch(file, instrumented(file), {NOTE: partial(_note, usage.with_gradient[file])})
-        names = {str(file) for file in files}
+            note = partial(_note, usage.with_gradient[file])
+            note_call = partial(_note_call, calls, str(file))
+            patch(file, instrumented(file), {NOTE: note, NOTE_CALL: note_call})
         for item in items:
-            calls: set[tuple[str, str]] = set()
-            sys.setprofile(partial(_note_call, names, calls))
+            _forget(files)
+            calls.clear()
+            began = time.perf_counter()
             is_passed = _run([item])  # by itself, so that it makes all its fixtures
-            sys.setprofile(None)
-            usage.calls.append(calls)
+            usage.calls.append(set(calls))
+            usage.seconds.append(time.perf_counter() - began)
             if not is_passed:
                 os._exit(1)
         with os.fdopen(write, "wb") as pipe:
@@ -152,12 +192,16 @@ def _note(numbers: set[int], number: int, value: Any) -> Any:
     return value
 
 
-def _note_call(
-    files: set[str], calls: set[tuple[str, str]], frame: types.FrameType, event: str, _: Any
-) -> None:
-    code = frame.f_code
-    if event == "call" and code.co_filename in files:
-        calls.add((code.co_filename, code.co_qualname.partition(".<locals>")[0]))
+def _forget(files: list[Path]) -> None:
+    """Empty the caches of functions, whose calls would else be noted for one test alone."""
+    for file in files:
+        for value in list(vars(_module(file)).values()):
+            if hasattr(value, "cache_clear"):
+                value.cache_clear()
+
+
+def _note_call(calls: set[tuple[str, str]], file: str, function: str) -> None:
+    calls.add((file, function))
 
 
 def _survives(mutant: Mutant, items: list[pytest.Item]) -> bool:
@@ -198,7 +242,7 @@ def patch(file: Path, source: str, names: dict[str, Any] | None = None) -> None:
         source: its new content, with the same functions.
         names: global variables to add.
     """
-    module = importlib.import_module(".".join(file.relative_to(TESTS.parent).with_suffix("").parts))
+    module = _module(file)
     vars(module).update(names or {})
     tree = ast.parse(source)
     code = dict(_codes(compile(tree, str(file), "exec")))
@@ -208,6 +252,8 @@ def patch(file: Path, source: str, names: dict[str, Any] | None = None) -> None:
         if qualname not in code:  # made by dataclasses
             continue
         function.__code__ = code[qualname]
+        if qualname not in arguments:  # a lambda
+            continue
         args = arguments[qualname]
         function.__defaults__ = tuple(_values(args.defaults, module)) or None
         named = [(a.arg, d) for a, d in zip(args.kwonlyargs, args.kw_defaults, strict=True) if d]
@@ -217,6 +263,11 @@ def patch(file: Path, source: str, names: dict[str, Any] | None = None) -> None:
         for name, entry in table.items():
             if any(base.__module__ == module.__name__ for base in entry.cls.__mro__):
                 table[name] = replace(entry, options=options_model(entry.cls))
+
+
+def _module(file: Path) -> types.ModuleType:
+    parts = file.relative_to(TESTS.parent).with_suffix("").parts
+    return importlib.import_module(".".join(parts))
 
 
 def _codes(code: types.CodeType) -> Iterator[tuple[str, types.CodeType]]:
@@ -248,7 +299,8 @@ def _functions(holder: types.ModuleType | type, module: str = "") -> Iterator[ty
     for value in list(vars(holder).values()):
         if isinstance(value, type) and value.__module__ == module:
             yield from _functions(value, module)
-        function = getattr(value, "fget", None) or getattr(value, "__func__", value)
+        function: Any = value.func if isinstance(value, cached_property) else value
+        function = getattr(function, "fget", None) or getattr(function, "__func__", function)
         while hasattr(function, "__wrapped__"):
             function = function.__wrapped__
         if isinstance(function, types.FunctionType) and function.__module__ == module:
@@ -256,6 +308,9 @@ def _functions(holder: types.ModuleType | type, module: str = "") -> Iterator[ty
 
 
 def _files(slot: str) -> list[Path]:
+    if slot in NUMBERS:
+        found = [PACKAGE.glob(f"{slot}/**/{name}.py") for name in NUMBERS[slot]]
+        return sorted(file for files in found for file in files if file.name != "__init__.py")
     folder = HOMES.get(slot, PARTS) / slot
     files = folder.rglob("*.py") if folder.is_dir() else [folder.with_suffix(".py")]
     return sorted(file for file in files if file.name != "__init__.py")
@@ -266,10 +321,24 @@ def _print(line: str) -> None:
     sys.__stdout__.flush()  # type: ignore[union-attr]
 
 
+def _selection(slot: str) -> list[str]:
+    """Return the arguments of pytest that select the tests of a slot or of a package."""
+    if slot in NUMBERS:
+        beside = (TESTS / f"test_{name}.py" for name in TESTED_BESIDE.get(slot, ()))
+        project = tomllib.loads((TESTS.parent / "pyproject.toml").read_text(encoding="utf-8"))
+        words = shlex.split(project["tool"]["pytest"]["ini_options"]["addopts"])
+        marks = words[words.index("-m") + 1]  # of the default selection
+        return ["-m", marks, *map(str, (*sorted(TESTS.glob(f"{slot}/test_*.py")), *beside))]
+    files = sorted(TESTS.glob(TESTED_IN.get(slot, f"parts/test_{slot}*.py")))
+    visitors = [TESTS / f"{name}.py" for name in VISITORS]
+    of_slot = ["-k", f"test_{slot} or {slot} or torch_nn"]
+    return [*of_slot, *map(str, (*files, *visitors))]
+
+
 def main() -> None:
     """Print the survivors of every slot, and then a line of figures for each slot."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
-    parser.add_argument("slots", nargs="+")
+    parser.add_argument("slots", nargs="+", help="slots, and packages")
     parser.add_argument("--share", default="1/1", help="k/n: only every n-th mutant, from the k-th")
     arguments = parser.parse_args()
     first, every = (int(part) for part in arguments.share.split("/"))
@@ -278,11 +347,8 @@ def main() -> None:
     runners = []
     for slot in arguments.slots:
         runner = MutantRunner(slot, (first, every))
-        files = sorted(TESTS.glob(TESTED_IN.get(slot, f"parts/test_{slot}*.py")))
-        visitors = [TESTS / f"{name}.py" for name in VISITORS]
         words = ["-s", "-p", "no:terminal", "-p", "no:cacheprovider", "-o", "addopts="]
-        selected = ["-k", f"test_{slot} or {slot} or torch_nn"]
-        pytest.main([*words, *selected, *map(str, (*files, *visitors))], plugins=[runner])
+        pytest.main([*words, *_selection(slot)], plugins=[runner])
         runners.append(runner)
     for runner in runners:
         _print(runner.summary())

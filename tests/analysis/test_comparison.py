@@ -277,3 +277,27 @@ def test_what_can_be_detected_is_of_the_pairs_done() -> None:
     partial = compare(values).detectable
     assert partial is not None
     assert partial.high > 1.5 * partial.low
+
+
+def test_what_can_be_detected_is_found_in_4_of_5_tables() -> None:
+    """By scipy's noncentral distribution."""
+    compared = compare(table(5, 4))
+    each = compared.differences["row_1"]
+    assert each.critical is not None
+    assert compared.detectable is not None
+    shift = compared.detectable.low / (each.standard_error or 0)
+    power = stats.nct.sf(each.critical, each.df, shift) + stats.nct.cdf(
+        -each.critical, each.df, shift
+    )
+    assert power == pytest.approx(0.8, abs=1e-4)
+
+
+def test_a_row_that_departs_with_one_pair_has_no_interval() -> None:
+    rng = np.random.default_rng(0)
+    seeds = {"baseline": range(1, 7), "a": range(1, 12), "b": range(1, 12), "c": range(1, 12)}
+    values = {row: {seed: 40 + rng.normal() for seed in of_row} for row, of_row in seeds.items()}
+    values["wild"] = {seed: 40 + 500 * rng.normal() for seed in range(6, 12)}
+    compared = compare(values)
+    assert compared.departed == ("wild",)
+    each = compared.differences["wild"]
+    assert (each.n, each.simultaneous) == (1, None)

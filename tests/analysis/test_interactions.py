@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from ablate.analysis.comparison import compare
 from ablate.analysis.interactions import Quadruple, interactions
@@ -73,3 +74,23 @@ def test_one_shared_seed_of_a_row_that_departed_is_not_judged_by_the_other_rows(
     (own,) = interactions([ROWS], values, replace(compared, departed=("first",)))
     assert own is not None
     assert (own.n, own.interval) == (1, None)
+
+
+def test_a_row_that_departed_is_judged_by_its_own_quadruples() -> None:
+    """Student's interval of their mean, on one degree of freedom less than there are."""
+    rng = np.random.default_rng(6)
+    values = {row: {seed: rng.normal() for seed in range(1, 6)} for row in ROWS}
+    values |= {f"other {n}": {seed: rng.normal() for seed in range(1, 6)} for n in range(4)}
+    values["both"] = {seed: 900 * value for seed, value in values["both"].items()}
+    compared = compare({row: values[row] for row in reversed(values)})
+    assert compared.departed == ("both",)
+    (actual,) = interactions([ROWS], values, compared)
+    contrasts = [
+        values["both"][s] - values["first"][s] - values["second"][s] + values["neither"][s]
+        for s in range(1, 6)
+    ]
+    expected = stats.ttest_1samp(contrasts, 0).confidence_interval()
+    assert actual is not None
+    assert actual.interval is not None
+    assert actual.interval.low == pytest.approx(expected.low)
+    assert actual.interval.high == pytest.approx(expected.high)

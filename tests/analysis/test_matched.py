@@ -9,6 +9,7 @@ import pytest
 from scipy import integrate, stats
 
 from ablate.analysis.matched import RowSample, Shift, compare_matched
+from ablate.analysis.spreads import PRIOR_DF
 
 SEEDS = (1, 2, 3, 4)
 
@@ -111,3 +112,24 @@ def test_all_intervals_hold_together_as_often_as_they_say() -> None:
             for each in compare_matched(rows).values()
         )
     assert 0.93 < held / n < 0.975
+
+
+def test_a_row_whose_spread_stands_out_has_a_moderated_error() -> None:
+    """Plainly: the pooled variance counts as `PRIOR_DF` degrees of freedom beside its own."""
+    zeros = sample(0.0, 0.0, 0.0, 0.0)
+    own = {"a": (0.1, 0.4, 0.7, 0.2), "b": (1.1, 0.8, 1.4, 1.0), "c": (0.0, 1.5, -0.9, 2.3)}
+    shifts = compare_matched({row: (zeros, sample(*values)) for row, values in own.items()})
+    variances = {row: np.var(values, ddof=1) for row, values in own.items()}
+    pooled = np.mean(list(variances.values()))
+    moderated = (PRIOR_DF * pooled + 3 * variances["c"]) / (PRIOR_DF + 3)
+    assert [shift.df for shift in shifts.values()] == [9, 9, min(PRIOR_DF + 3, 9)]
+    for row, variance in {"a": pooled, "b": pooled, "c": moderated}.items():
+        assert shifts[row].standard_error == pytest.approx(math.sqrt(variance / 4)), row
+
+
+def test_of_two_rows_neither_departs() -> None:
+    zeros = sample(0.0, 0.0, 0.0)
+    pairs = {"a": (zeros, sample(0.0, 0.1, 0.2)), "b": (zeros, sample(-900.0, 800.0, 5.0))}
+    assert {shift.method for shift in compare_matched(pairs).values()} == {"paired"}
+    shifts = compare_matched(pairs)
+    assert shifts["a"].df == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -142,3 +143,26 @@ def test_what_is_lost_in_noise_has_one_degree_of_freedom() -> None:
     actual = [crossed_error(1e-6, 8.0, draw.normal(0, 50, (5, 300))) for _ in range(50)]
     assert min(each.df for each in actual) >= 1
     assert any(each.df == 1 for each in actual)
+
+
+@pytest.mark.parametrize("n_seeds", [2, 5])
+def test_new_sentences_add_to_the_error_by_satterthwaite(n_seeds: int) -> None:
+    """Of the mean over seeds, what the sentences share adds; of each part, I - 1 are free."""
+    differences = draws(np.random.default_rng(3), n_seeds, 60, 0.0, 1.0, 0.5)
+    actual = crossed_error(0.3, 7.0, differences)
+    n_sentences = differences.shape[1]
+    covariance = np.cov(differences) / n_sentences  # of seeds
+    between = covariance[~np.eye(n_seeds, dtype=bool)].mean()
+    assert actual.standard_error == pytest.approx(math.sqrt(0.3**2 + between))
+    mean = np.var(differences.mean(axis=0), ddof=1) / n_sentences
+    each = np.trace(covariance) / n_seeds
+    noise = (mean * n_seeds / (n_seeds - 1)) ** 2 + (each / (n_seeds - 1)) ** 2
+    df = (0.3**2 + between) ** 2 / (0.3**4 / 7 + noise / (n_sentences - 1))
+    assert actual.df == pytest.approx(df)
+
+
+def test_orders_that_a_side_does_not_have_are_not_counted() -> None:
+    ours, theirs = ["a long translation"], ["ab"]
+    statistics = statistics_of(CHRF(), ours, theirs)
+    expected = CHRF().corpus_score(ours, [theirs]).score
+    assert chrf(statistics.sum(axis=0)) == pytest.approx(expected)

@@ -67,3 +67,12 @@ def test_one_round_has_no_interval() -> None:
     speeds = compare_speeds({"baseline": [400.0], "a": [500.0]})
     assert speeds["a"].ratio == pytest.approx(1.25)
     assert speeds["a"].interval is None
+
+
+def test_two_rounds_have_an_interval_of_their_logarithms() -> None:
+    speeds = compare_speeds({"baseline": [10.0, 20.0], "row": [30.0, 50.0]})
+    ratios = np.log([3.0, 2.5])
+    expected = stats.t.interval(0.95, 1, ratios.mean(), ratios.std(ddof=1) / math.sqrt(2))
+    interval = speeds["row"].interval
+    assert interval is not None
+    assert [interval.low, interval.high] == pytest.approx(np.exp(expected))
