@@ -9,29 +9,34 @@ any.
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, suppress
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock
 
 from ablate.data.batches import Encoded
-from ablate.data.cache import sealed, unsealed
+from ablate.data.cache import cache_folder, sealed, unsealed
 from ablate.data.corpus import Bitext, CorpusText
 from ablate.data.ragged import Ragged
 from ablate.data.tokenizer import TokenizerPair
 from ablate.errors import DataError
 from ablate.hashing import sha256_of_file
+from ablate.writing import remove_tree
 
 NO_TEXT = Bitext((), ())
 """Replaces the training text, which is not needed once it is encoded."""
 
 _TEXT = "text.json"
 _IDS, _LENGTHS = np.dtype("<i4"), np.dtype("<i8")
+
+_ABANDONED_S = 24 * 60 * 60
+"""After which a draft that no process holds is removed, where locks may not tell."""
 
 CachedCorpus = tuple[CorpusText, TokenizerPair, dict[str, Encoded]]
 """The corpus without its training text, its tokenizers, and the ids of all splits."""
@@ -60,7 +65,8 @@ class CacheWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+        with suppress(OSError):
+            remove_tree(self._folder)
 
     def write(self, split: str, parts: Iterable[Encoded]) -> int:
         """Write the ids of a split, part after part; return the number of pairs.
@@ -100,10 +106,43 @@ class CacheWriter:
         (self._folder / _TEXT).write_text(sealed_text, encoding="utf-8")
         opened = _open(self._folder, contents)
         if self._entry is not None:
-            shutil.rmtree(self._entry, ignore_errors=True)
+            with suppress(OSError):  # there is none
+                remove_tree(self._entry)
             with suppress(OSError):  # another process was faster
                 self._folder.replace(self._entry)
         return opened
+
+
+@contextmanager
+def entry_lock(entry: Path) -> Iterator[None]:
+    """Wait until no other process prepares an entry, and keep others from it.
+
+    What processes that were killed have left in the cache is removed. A cache that cannot be
+    written to has no locks, and every process prepares for itself.
+    """
+    with ExitStack() as stack:
+        with suppress(OSError):
+            stack.enter_context(_lock_of(entry.name))
+            _remove_drafts(entry)
+        yield
+
+
+def _lock_of(name: str, timeout: float = -1) -> FileLock:
+    folder = cache_folder("locks")
+    folder.mkdir(parents=True, exist_ok=True)
+    return FileLock(folder / f"{name}.lock", timeout=timeout)
+
+
+def _remove_drafts(own: Path) -> None:
+    """Remove the drafts of ``own``, which is locked, and old ones of entries that are not."""
+    for draft in own.parent.glob(".*.*"):
+        name = draft.name.split(".")[1]
+        with suppress(OSError):  # Timeout is one: another process writes it
+            if name == own.name:
+                remove_tree(draft)
+            elif time.time() - draft.stat().st_mtime > _ABANDONED_S:
+                with _lock_of(name, timeout=0):
+                    remove_tree(draft)
 
 
 def read_cache(entry: Path) -> CachedCorpus | None:

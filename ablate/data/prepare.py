@@ -78,10 +78,9 @@ def prepare(run: RunSpec, expected: str = "", expected_teacher: str = "") -> Pre
     fingerprint, teacher = _known_fingerprint(corpus), run.training.teacher
     translations = "" if teacher is None else content_of(teacher)
     entry = _entry(run, fingerprint, translations) if fingerprint else None
-    cached = None if entry is None else encodings.read_cache(entry)
     try:
-        text, tokenizers, splits = cached or _encoded(
-            run, _loaded(corpus, fingerprint), translations, entry
+        text, tokenizers, splits = _cached(entry) or _prepared(
+            run, corpus, fingerprint, translations, entry
         )
     except OSError as error:
         raise DataError(
@@ -103,6 +102,18 @@ def prepare(run: RunSpec, expected: str = "", expected_teacher: str = "") -> Pre
         )
     train = _train(run, tokenizers, splits)
     return Prepared(text, fingerprint, tokenizers, train, splits["dev"], tests)
+
+
+def _cached(entry: Path | None) -> encodings.CachedCorpus | None:
+    return None if entry is None else encodings.read_cache(entry)
+
+
+def _prepared(
+    run: RunSpec, corpus: Corpus, fingerprint: str | None, translations: str, entry: Path | None
+) -> encodings.CachedCorpus:
+    """Encode a corpus, unless another process has done so while this one waited for it."""
+    with contextlib.nullcontext() if entry is None else encodings.entry_lock(entry):
+        return _cached(entry) or _encoded(run, _loaded(corpus, fingerprint), translations, entry)
 
 
 def _train(run: RunSpec, tokenizers: TokenizerPair, splits: dict[str, Encoded]) -> Encoded:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -335,12 +339,49 @@ def test_a_full_disk_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) 
         prepare(run_spec(folder))
 
 
+def test_of_two_that_start_together_one_encodes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, write = [], encodings.CacheWriter.write
+    has_begun = threading.Event()
+
+    def slow(writer: encodings.CacheWriter, split: str, parts: Iterable[Encoded]) -> int:
+        written.append(split)
+        has_begun.set()
+        return write(writer, split, parts)
+
+    monkeypatch.setattr(encodings.CacheWriter, "write", slow)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(prepare, run_spec(folder, max_len=8))
+        has_begun.wait(timeout=60)
+        second = pool.submit(prepare, run_spec(folder, max_len=8))
+        assert same(first.result(), second.result())
+    assert written.count("train") == 1
+
+
+def test_what_killed_processes_have_left_in_the_cache_is_removed(folder: Path, cache: Path) -> None:
+    """Old drafts of other entries go, unless a process still writes them."""
+    prepare(run_spec(folder, max_len=8))
+    entry = only_entry(cache)
+    drafts = {name: entry.parent / f".{name}.abc" for name in (entry.name, "old", "new", "held")}
+    for draft in drafts.values():
+        draft.mkdir()
+        (draft / "train.src.ids").write_bytes(b"half")
+    for name in ("old", "held"):
+        os.utime(drafts[name], (0, 0))
+    shutil.rmtree(entry)
+    with FileLock(cache / "locks" / "held.lock"):
+        prepare(run_spec(folder, max_len=8))
+    assert {name for name, draft in drafts.items() if draft.exists()} == {"new", "held"}
+    assert entry.is_dir()
+
+
 def test_a_process_that_finishes_an_entry_second_reads_its_own(
     folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = prepare(run_spec(folder, max_len=8))
     monkeypatch.setattr(encodings, "read_cache", lambda _: None)
-    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)  # as if it came a moment later
+    monkeypatch.setattr(encodings, "remove_tree", lambda _: None)  # as if it came a moment later
     written, write = [], encodings.CacheWriter.write
 
     def counted(writer: encodings.CacheWriter, split: str, parts: Iterable[Encoded]) -> int:
