@@ -12,7 +12,7 @@ from pathlib import Path
 import ablate
 
 LAYERS = (
-    ("version", "errors", "processes", "lazy_dynamo", "record", "writing"),
+    ("version", "errors", "processes", "lazy_dynamo", "record", "writing", "compression"),
     ("hashing", "wording"),
     ("cuda_graphs",),
     ("registry",),
@@ -49,7 +49,7 @@ PLACES = (
     "parts",
     "cuda_graphs registry",
     "errors wording hashing",
-    "record writing processes version lazy_dynamo",
+    "record writing compression processes version lazy_dynamo",
 )
 """Rows of the picture; a dot is a gap."""
 WIDTH, STEP_X, STEP_Y = 760, 122, 54

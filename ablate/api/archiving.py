@@ -28,6 +28,7 @@ from ablate.api.console import print_remark
 from ablate.api.selecting import RunLookup, key_of, match_keys, select
 from ablate.api.selecting import stored as stored_records
 from ablate.api.stored import StoredRun, runs
+from ablate.compression import Unpacked
 from ablate.errors import SpecError, StoreError
 from ablate.record import read_match, read_record, speed_sessions
 from ablate.runner.backends.bundles import Bundle, write
@@ -59,6 +60,8 @@ _COMPRESSIONS: dict[str, Callable[[IO[bytes]], AbstractContextManager[Any]]] = {
 }
 """By the end of an archive's name; without a time or a name, which would differ between calls."""
 _DAMAGE = (tarfile.TarError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError)
+_MALFORMED = (ValueError, LookupError, RecursionError)
+"""What `tarfile` raises of headers that no program writes."""
 _MEMBER = re.compile(r"runs/([0-9a-f]{16})/([^/]+)")
 _MATCH = re.compile(r"matches/([0-9a-f]{16})\.json")
 _OF_PROBES = {"speed", "memory"}
@@ -217,7 +220,7 @@ def _bundles_in(file: Path) -> Iterator[tuple[str, Bundle]]:
     One of them is in memory at a time.
     """
     try:
-        with _opened(file) as tar:
+        with file.open("rb") as packed, _opened(packed, file) as tar:
             for folder, members in groupby(_members(tar), lambda member: _folder_of(member, file)):
                 contents = ((member.name, tar.extractfile(member)) for member in members)
                 yield folder, {name: data.read() for name, data in contents if data is not None}
@@ -230,10 +233,10 @@ def _bundles_in(file: Path) -> Iterator[tuple[str, Bundle]]:
         raise StoreError(f"{file}: cannot be read: {error.strerror or error}") from error
 
 
-def _opened(file: Path) -> tarfile.TarFile:
+def _opened(packed: IO[bytes], file: Path) -> tarfile.TarFile:
     try:
-        return tarfile.open(file, "r:*")
-    except _DAMAGE as error:  # its text names every compression that was tried
+        return tarfile.open(fileobj=cast("IO[bytes]", Unpacked(packed, "it")), mode="r:")
+    except (*_DAMAGE, *_MALFORMED) as error:
         text = "it is no archive of `ablate runs archive`, or its beginning is damaged"
         raise StoreError(f"{file}: cannot be unpacked: {text}") from error
 
@@ -245,10 +248,13 @@ def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     checksum that follows the end.
 
     Raises:
-        tarfile.ReadError: if the last member is not followed by zeros alone, and by a block of
-            them at least.
+        tarfile.ReadError: if a header is malformed, or the last member is not followed by zeros
+            alone, and by a block of them at least.
     """
-    yield from tar
+    try:
+        yield from tar
+    except _MALFORMED as error:
+        raise tarfile.ReadError("it is damaged: a header cannot be read") from error
     stream, n_zeros = cast("IO[bytes]", tar.fileobj), 0
     stream.seek(tar.offset)
     while rest := stream.read(tarfile.RECORDSIZE):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import lzma
 import re
 import shutil
 import tarfile
@@ -10,8 +11,9 @@ import zlib
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
+from ablate.compression import Unpacked
 from ablate.data.cache import anonymous_file
 from ablate.errors import DataError
 
@@ -28,7 +30,8 @@ def members(archive: Path, names: Collection[str]) -> Iterator[dict[str, IO[byte
     with ExitStack() as stack:
         files: dict[str, IO[bytes]] = {}
         try:
-            with tarfile.open(archive, "r|*") as tar:
+            packed = Unpacked(stack.enter_context(archive.open("rb")), "it")
+            with tarfile.open(fileobj=cast("IO[bytes]", packed), mode="r:") as tar:
                 for member in tar:
                     name = member.name.removeprefix("./")
                     content = tar.extractfile(member) if name in names else None
@@ -38,7 +41,7 @@ def members(archive: Path, names: Collection[str]) -> Iterator[dict[str, IO[byte
                         file.seek(0)
                     if len(files) == len(set(names)):
                         break
-        except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
+        except (tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
             raise DataError(f"{archive}: cannot be unpacked: {error}") from error
         missing = sorted(set(names) - set(files))
         if missing:

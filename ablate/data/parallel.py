@@ -5,7 +5,6 @@ A line that is not valid UTF-8 is None until it is reported. Line numbers count 
 
 from __future__ import annotations
 
-import gzip
 import stat
 import zlib
 from array import array
@@ -17,6 +16,7 @@ from typing import IO, Annotated
 
 from pydantic import Field
 
+from ablate.compression import Unpacked, gunzip
 from ablate.data.corpus import Bitext
 from ablate.errors import DataError
 from ablate.wording import counted
@@ -89,7 +89,7 @@ def unpacked(file: IO[bytes], name: str) -> Iterator[bytes]:
     Raises:
         DataError: if it cannot be unpacked.
     """
-    stream = gzip.GzipFile(fileobj=file) if name.endswith(".gz") else file
+    stream = Unpacked(file, name, gunzip) if name.endswith(".gz") else file
     try:
         while piece := stream.read(_PIECE):
             yield piece
