@@ -270,6 +270,35 @@ def test_every_command_that_reads_an_experiment_or_lists_parts_takes_plugins(
         assert done.stderr.startswith("nonesuch.py: cannot be read"), command
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plan", "theirs.yaml"),
+        ("run", "theirs.yaml"),
+        ("report", "theirs.yaml"),
+        ("compare", "theirs.yaml", "pe.yaml"),
+        ("gate", "theirs.yaml"),
+        ("runs", "gc", "theirs.yaml"),
+        ("runs", "list", "--experiment", "theirs.yaml"),
+        ("runs", "archive", "theirs.yaml", "--output", "theirs.tar"),
+        ("plan", "heir.yaml"),
+        ("parts", "--plugin", "mine.py"),
+    ],
+)
+def test_no_plugin_is_run_where_that_is_forbidden(words: tuple[str, ...], ablate: Ablate) -> None:
+    """In no command that reads an experiment; the next call may run it again."""
+    Path("mine.py").write_text(f"{MINE}\nopen('was_run', 'w').close()\n", encoding="utf-8")
+    Path("theirs.yaml").write_text("plugins: mine.py\nvariants: {}\n", encoding="utf-8")
+    Path("heir.yaml").write_text("extends: theirs.yaml\n", encoding="utf-8")
+    done = ablate("--no-plugins", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "mine.py: is a program, and --no-plugins" in done.stderr
+    assert not Path("was_run").exists()
+    with temporary_registrations():
+        load_plugin("mine.py")
+    assert Path("was_run").exists()
+
+
 def test_a_part_without_a_docstring_has_not_that_of_its_contract(ablate: Ablate) -> None:
     start = MINE.index('    """Add the position')
     bare = MINE[:start] + MINE[MINE.index("    def __init__") :]

@@ -86,12 +86,25 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def options(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
     ] = False,
+    no_plugins: Annotated[
+        bool,
+        typer.Option(
+            "--no-plugins",
+            help="Run no file that an experiment or an option names as a plugin; refuse those "
+            "that need one.",
+        ),
+    ] = False,
 ) -> None:
     """Take the Transformer apart and measure what each part is worth."""
+    if no_plugins:
+        from ablate.registry.plugins import without_plugins
+
+        context.with_resource(without_plugins())
 
 
 @app.command()

@@ -15,6 +15,9 @@ from ablate.registry.loading import PLUGINS, restore, run_plugin, snapshot
 from ablate.registry.lookup import slots
 from ablate.registry.table import Plugin, PluginError
 
+NO_PLUGINS = "ABLATE_NO_PLUGINS"
+"""The environment variable that, if it is not empty, keeps files from being run as plugins."""
+
 
 def load_plugin(file: Path | str) -> Plugin:
     """Run a Python file that registers parts, in this process, unless its content has been run.
@@ -26,9 +29,15 @@ def load_plugin(file: Path | str) -> Plugin:
         file: its folder is not searched for modules.
 
     Raises:
-        PluginError: if it cannot be read, fails, registers nothing, or a name that is taken.
+        PluginError: if it cannot be read, fails, registers nothing, or a name that is taken; or if
+            `NO_PLUGINS` is set.
     """
     name = os.fspath(file)
+    if os.environ.get(NO_PLUGINS):
+        raise PluginError(
+            f"{name}: is a program, and --no-plugins (${NO_PLUGINS}) keeps it from being run; "
+            "read it, and leave that out if you trust it"
+        )
     try:
         content = Path(file).read_bytes()
         source = importlib.util.decode_source(content)
@@ -71,6 +80,17 @@ def plugins() -> tuple[Plugin, ...]:
     """Return all plugins that have been loaded, files and distributions, in order."""
     slots()
     return tuple(PLUGINS.values())
+
+
+@contextmanager
+def without_plugins() -> Iterator[None]:
+    """Keep files from being run as plugins, in this process and in those that it starts."""
+    before = os.environ.get(NO_PLUGINS, "")
+    os.environ[NO_PLUGINS] = "1"
+    try:
+        yield
+    finally:
+        os.environ[NO_PLUGINS] = before
 
 
 @contextmanager
