@@ -50,6 +50,7 @@ from tests.mutants_equivalent import is_equivalent
 TESTS = Path(__file__).parent
 DEFAULTS = TESTS / "parts" / "test_defaults.py"
 SECONDS = 20  # of processor time for one test; a mutant that hangs is noticed
+WAITING = 6  # times as long by the clock, for one that waits for a lock
 HOMES = {"decoding": PACKAGE}
 """Where slots have their files that are not among the parts."""
 TESTED_IN = {"decoding": "decoding/test_*.py", "metric": "test_metrics.py"}
@@ -228,6 +229,7 @@ def _run(items: list[pytest.Item], seconds: float = 0) -> bool:
     with contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
         for item, following in zip(items, [*items[1:], None], strict=True):
             signal.setitimer(signal.ITIMER_PROF, seconds)
+            signal.setitimer(signal.ITIMER_REAL, WAITING * seconds)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if item.session.testsfailed:
                 return False

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import itertools
 import json
 import math
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from ablate.config import RunSpec
 from ablate.data.batches import Encoded
 from ablate.data.prepare import Prepared, prepare
 from ablate.data.tokenizer import BOS, PAD
+from ablate.errors import DivergedError
 from ablate.model import Transformer, assemble
 from ablate.runner import run
 from ablate.runner.run import run_one
@@ -248,6 +251,45 @@ def test_the_seed_decides_the_first_weights_and_the_last(
     drawn = [name for name, x in finished.first.items() if x.numel() > 1 and x.std() > 0]
     assert drawn
     assert set(drawn) <= set(different(other.first, finished.first))
+
+
+def test_the_record_names_every_file_by_its_hash(finished: Finished) -> None:
+    files = {file.name: file for file in finished.folder.iterdir()}
+    assert set(finished.record["files"]) == set(files) - {
+        *("record.json", "lock", "curve.csv", "layers.csv")
+    }
+    assert {"model.safetensors", "tokenizer.json", "hypotheses.test.txt"} <= set(files)
+    for name, content in finished.record["files"].items():
+        data = files[name].read_bytes()
+        assert content == {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def test_a_failure_is_a_record_with_the_traceback_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise DivergedError("the loss of step 3 is nan")
+
+    monkeypatch.setattr(run, "assemble", fail)
+    failed = finish(tmp_path)
+    assert (failed.record["status"], failed.record["error"]) == (
+        "diverged",
+        "the loss of step 3 is nan",
+    )
+    text = (failed.folder / "error.txt").read_text(encoding="utf-8")
+    assert text.startswith("Traceback")
+    assert text.rstrip().endswith("the loss of step 3 is nan")
+
+
+def test_timings_are_of_phases_one_after_another(tmp_path: Path) -> None:
+    began = time.perf_counter()
+    timings = finish(tmp_path).record["timings"]
+    assert 0 < sum(timings.values()) <= time.perf_counter() - began
+    assert {"training_seconds", "measuring_dev_seconds"} < timings.keys()
+
+
+def test_whole_batches_are_noted_as_such(finished: Finished) -> None:
+    assert finished.record["micro_batching"] is None
 
 
 def test_the_record_is_what_the_folder_holds(finished: Finished) -> None:
