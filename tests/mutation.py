@@ -154,7 +154,7 @@ class Usage:
 
 
 def _observe(items: list[pytest.Item], files: list[Path]) -> Usage:
-    """Run all tests, which must pass, and return what they use."""
+    """Run all tests and return what they use; one that looks at code itself may fail then."""
     read, write = os.pipe()
     child = os.fork()
     if not child:
@@ -170,10 +170,11 @@ def _observe(items: list[pytest.Item], files: list[Path]) -> Usage:
             calls.clear()
             began = time.perf_counter()
             is_passed = _run([item])  # by itself, so that it makes all its fixtures
-            usage.calls.append(set(calls))
+            usage.calls.append(set(calls) if is_passed else set())
             usage.seconds.append(time.perf_counter() - began)
             if not is_passed:
-                os._exit(1)
+                _print(f"{item.nodeid}: fails where calls are noted, and is left out")
+                item.session.testsfailed = 0
         with os.fdopen(write, "wb") as pipe:
             pickle.dump(usage, pipe)
         os._exit(0)
@@ -182,7 +183,7 @@ def _observe(items: list[pytest.Item], files: list[Path]) -> Usage:
         received = pipe.read()
     _, status = os.waitpid(child, 0)
     if status:
-        raise RuntimeError("the tests fail without any change")
+        raise RuntimeError("the tests end the process")
     observed: Usage = pickle.loads(received)
     return observed
 
@@ -194,7 +195,7 @@ def _note(numbers: set[int], number: int, value: Any) -> Any:
 
 
 def _forget(files: list[Path]) -> None:
-    """Empty the caches of functions, whose calls would else be noted for one test alone."""
+    """Empty the caches of functions, whose results would else be those of another test or code."""
     for file in files:
         for value in list(vars(_module(file)).values()):
             if hasattr(value, "cache_clear"):
@@ -212,6 +213,7 @@ def _survives(mutant: Mutant, items: list[pytest.Item]) -> bool:
         is_passed = False
         with contextlib.suppress(BaseException):
             patch(mutant.file, mutant.source)
+            _forget([mutant.file])
             is_passed = _run(items, seconds=SECONDS)
         os._exit(0 if is_passed else 1)
     _, status = os.waitpid(child, 0)
@@ -251,11 +253,9 @@ def patch(file: Path, source: str, names: dict[str, Any] | None = None) -> None:
     arguments = dict(_arguments(tree))
     for function in _functions(module):
         qualname = function.__code__.co_qualname
-        if qualname not in code:  # made by dataclasses
+        if qualname not in arguments:  # made by dataclasses, or a lambda
             continue
         function.__code__ = code[qualname]
-        if qualname not in arguments:  # a lambda
-            continue
         args = arguments[qualname]
         function.__defaults__ = tuple(_values(args.defaults, module)) or None
         named = [(a.arg, d) for a, d in zip(args.kwonlyargs, args.kw_defaults, strict=True) if d]
