@@ -73,7 +73,7 @@ TESTED_BESIDE = {
     "analysis": ("table_errors", "compare", "claims", "trials"),
     "config": ("study", "store", "experiments"),
     "measuring": ("inspect", "metrics", "parameter_counts"),
-    "model": ("model", "parameter_counts", "goldens"),
+    "model": ("model", "parameter_counts", "goldens", "gradients", "contracts"),
     "runner": ("study", "tuning"),
     "training": ("gradients",),
 }

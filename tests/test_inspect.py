@@ -8,8 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from ablate.measuring import attention
 from ablate.measuring.attention import AttentionMap, Similarity, similarities
+from ablate.parts.position.relative import MASKED_SCORE
 from ablate.registry import slots
 from ablate.report.figures import draw_attention, draw_similarities
 from tests.tiny import scrambled, spec, tiny
@@ -111,3 +114,19 @@ def test_negative_weights_are_red_and_positive_ones_blue() -> None:
     positive, negative = image.to_rgba(np.array([1.0, -0.5], dtype=np.float32))
     assert positive[2] > positive[0]
     assert negative[0] > negative[2]
+
+
+def test_a_distance_is_from_the_query_back_to_the_key() -> None:
+    """Row q and column k of scores that tell q - k; what is hidden is left out of the means."""
+    n = 5
+    scores = torch.arange(n)[:, None] - torch.arange(n)[None, :] + 0.0
+    assert attention._by_distance(scores) == {d: float(d) for d in range(1 - n, n)}
+    scores[0, 2], scores[1, 3], scores[0, 4] = 7.0, -math.inf, MASKED_SCORE
+    assert attention._by_distance(scores)[-2] == pytest.approx((7.0 - 2.0) / 2)
+    assert -4 not in attention._by_distance(scores)
+
+
+def test_each_head_and_layer_has_the_bias_of_its_own() -> None:
+    lines = actual("alibi")["encoder", "bias"]
+    assert [line.head for line in lines] == [0, 1, 2, 3]
+    assert len({line.values[1] for line in lines}) == 4
