@@ -27,8 +27,9 @@ from ablate.data.tokenizer import PAD, TokenizerPair
 from ablate.decoding import Search
 from ablate.errors import DataError, SpecError, StoreError
 from ablate.model import Decodable, Ensemble, Transformer, assemble
-from ablate.registry import Choice, build, lookup
+from ablate.registry import Choice, RefusedError, build, lookup
 from ablate.runner import devices
+from ablate.runner.model_size import bounded
 from ablate.store import Store, verify
 from ablate.training.engines import capturer_for, resolve
 
@@ -230,11 +231,13 @@ def _load(run: str, store: Store, device: torch.device) -> _TrainedRun:
             verify(folder / name, record)
         text = (folder / "tokenizer.json").read_text(encoding="utf-8")
         tokenizers = TokenizerPair.from_json(text)
-        model = assemble(spec.model, tokenizers.vocabulary, PAD)
+        with bounded(spec):
+            model = assemble(spec.model, tokenizers.vocabulary, PAD)
         load_model(model, folder / "model.safetensors")
     except FileNotFoundError as error:
         raise StoreError(f"{folder}: this run left no model: {_why_none(record)}") from error
-    except (SafetensorError, ValueError, RuntimeError) as error:  # of a record without digests
+    except (SafetensorError, ValueError, RuntimeError, RefusedError) as error:
+        # of a record without digests
         raise StoreError(f"{folder}: its model cannot be read: {error}") from error
     return _TrainedRun(record, spec, tokenizers, model.to(device).eval())
 

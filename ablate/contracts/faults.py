@@ -46,6 +46,8 @@ def watched(entries: Sequence[Entry]) -> Iterator[None]:
     except AblateError:
         raise
     except (Exception, SystemExit) as error:
+        if not entries:
+            raise
         raise _explained(error, entries) from error
     finally:
         for restore in reversed(undo):

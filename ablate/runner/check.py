@@ -17,12 +17,14 @@ from ablate.data.corpus import refusals_of
 from ablate.data.parallel import why_unreadable
 from ablate.data.tokenizer import PAD, Tokenizer
 from ablate.decoding.search import Search
+from ablate.errors import AblateError, first_line_with_type
 from ablate.model import Transformer, assemble
 from ablate.parts.objective import Objective
 from ablate.parts.optimizer import Optimizer
 from ablate.parts.schedule import Schedule
 from ablate.registry import Entry, RefusedError, build, lookup
 from ablate.runner.devices import Device, resolve
+from ablate.runner.model_size import bounded
 from ablate.training.engines import FullySharded
 from ablate.training.engines.requirements import batch_dependence, shard_blocker
 
@@ -115,11 +117,13 @@ def blueprint(run: RunSpec) -> Transformer:
     With parts of plugins it also computes logits, because their code may break a contract there.
 
     Raises:
-        RefusedError: if a part refuses, or one of a plugin breaks its contract.
+        RefusedError: if a part refuses, one of a plugin breaks its contract, or no machine can
+            hold the model.
     """
     tokenizer = build(Tokenizer, run.tokenizer, at="tokenizer")
     parts = plugin_parts(run)
-    with _broken_contracts(parts), watched([*parts.values()]), torch.device("meta"):
+    watch = watched([*parts.values()])
+    with _broken_contracts(parts), watch, bounded(run), torch.device("meta"):
         model = assemble(run.model, tokenizer.nominal_vocabulary(), PAD)
         if parts:
             ids = torch.ones(2, min(3, model.max_len), dtype=torch.long)
@@ -201,16 +205,27 @@ def _refusals(run: RunSpec) -> Iterator[RefusedError]:
         reason = why_unreadable(Path(training.teacher))
         if reason is not None:
             yield RefusedError("training.teacher", f"{reason}: {training.teacher!r}")
-    attempts: list[Callable[[], object]] = [
-        lambda: blueprint(run),
-        lambda: _check_smoothing(run),
-        lambda: build(Optimizer, training.optimizer, at="training.optimizer"),
-        lambda: build(Schedule, training.schedule, run.model.dims, 1, at="training.schedule"),
-        lambda: _check_search(run),
-        lambda: _check_shares(run),
+    dims = run.model.dims
+    attempts: list[tuple[str, Callable[[], object]]] = [
+        ("model", lambda: blueprint(run)),
+        ("training.objective", lambda: _check_smoothing(run)),
+        (
+            "training.optimizer",
+            lambda: build(Optimizer, training.optimizer, at="training.optimizer"),
+        ),
+        (
+            "training.schedule",
+            lambda: build(Schedule, training.schedule, dims, 1, at="training.schedule"),
+        ),
+        ("decoding", lambda: _check_search(run)),
+        (_N_DEVICES, lambda: _check_shares(run)),
     ]
-    for attempt in attempts:
+    for path, attempt in attempts:
         try:
             attempt()
         except RefusedError as refusal:
             yield refusal
+        except AblateError:
+            raise
+        except Exception as error:
+            yield RefusedError(path, f"cannot be built: {first_line_with_type(error)}")

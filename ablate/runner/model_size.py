@@ -1,0 +1,107 @@
+"""Bounds of a model's size: those beyond which no machine can hold or build it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_parameter_registration_hook,
+)
+
+from ablate.config import RunSpec
+from ablate.config.inheritance import SIDES
+from ablate.errors import AblateError, first_line_with_type
+from ablate.registry import RefusedError
+
+MAX_BYTES = 2**47
+"""The addresses that a process has on x86-64: 128 TiB."""
+
+MAX_TENSORS = 100_000
+"""Five times the parameters and buffers of 1,000 layers; every step of training visits each."""
+
+_MIN_OVERFLOW = 2**30  # the product of two smaller sizes and 4 bytes fits in 64 bits
+
+
+@contextmanager
+def bounded(run: RunSpec) -> Iterator[None]:
+    """Stop the assembly of a run's model on the meta device where it exceeds a bound.
+
+    Raises:
+        RefusedError: if it does, or if PyTorch cannot compute with its sizes. The path is that of
+            the largest size that the run chooses.
+    """
+    path, size = max(_sizes(run), key=lambda each: each[1])
+    if size > MAX_BYTES:
+        raise RefusedError(path, f"{size:,} {_EXCEEDS_BYTES}")
+    for side in SIDES:
+        n_layers = run.model.stack(side).n_layers
+        if n_layers > MAX_TENSORS:
+            raise RefusedError("model.n_layers", f"{n_layers:,} layers {_EXCEED_TENSORS}")
+    total = _Total(path, size)
+    hooks = [
+        register_module_parameter_registration_hook(total.add),
+        register_module_buffer_registration_hook(total.add),
+    ]
+    try:
+        yield
+    except AblateError:
+        raise
+    except Exception as error:
+        if size < _MIN_OVERFLOW:
+            raise
+        reason = f"no model can be built with {size:,}: {first_line_with_type(error)}"
+        raise RefusedError(path, f"{reason}; choose a smaller number") from error
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+class _Total:
+    """The size of a model that is being assembled; ``path`` is that of its largest ``size``."""
+
+    def __init__(self, path: str, size: int) -> None:
+        self._path = path
+        self._size = size
+        self._n_bytes = 0
+        self._n_tensors = 0
+
+    def add(self, module: nn.Module, name: str, tensor: Tensor | None) -> None:
+        """Count a parameter or a buffer.
+
+        Raises:
+            RefusedError: if the model exceeds a bound with it.
+        """
+        if tensor is None:
+            return
+        self._n_bytes += tensor.numel() * tensor.element_size()
+        self._n_tensors += 1
+        if self._n_bytes > MAX_BYTES:
+            raise RefusedError(self._path, f"a model with {self._size:,} {_EXCEEDS_BYTES}")
+        if self._n_tensors > MAX_TENSORS:
+            path = self._path if self._size > MAX_TENSORS else "model"
+            raise RefusedError(path, f"the parameters and buffers of this model {_EXCEED_TENSORS}")
+
+
+_EXCEEDS_BYTES = (
+    "exceeds the 2^47 bytes (128 TiB) that a process can address; choose a smaller number"
+)
+_EXCEED_TENSORS = (
+    f"exceed the bound of {MAX_TENSORS:,}, five times the parameters and buffers of 1,000 layers; "
+    "choose fewer layers or experts"
+)
+
+
+def _sizes(run: RunSpec) -> Iterator[tuple[str, int]]:
+    """Yield every whole number that the model or its tokenizer chooses, with its dotted path."""
+    chosen = run.model_dump(include={"model", "tokenizer"})
+    stack: list[tuple[str, Any]] = list(chosen.items())
+    while stack:
+        path, value = stack.pop()
+        if isinstance(value, Mapping):
+            stack += [(f"{path}.{key}", below) for key, below in value.items()]
+        elif isinstance(value, int) and not isinstance(value, bool):
+            yield path, value
