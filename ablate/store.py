@@ -25,6 +25,7 @@ from filelock import FileLock, Timeout
 from ablate import writing
 from ablate.errors import DamagedFileWarning, StoreError
 from ablate.hashing import sha256, sha256_of_file, sha256_of_text
+from ablate.printable import printable_content
 from ablate.processes import is_true_within
 from ablate.record import FileContent, read_match, read_probe, read_record
 from ablate.wording import counted, suggest
@@ -386,7 +387,7 @@ def _read(path: Path, check: Check) -> dict[str, Any] | None:
 
 
 def parse(text: bytes, check: Check) -> dict[str, Any]:
-    """Return the content of a file.
+    """Return the content of a file, which may be another's: its texts are made printable.
 
     Raises:
         ValueError: if it is damaged; the message says how.
@@ -402,4 +403,4 @@ def parse(text: bytes, check: Check) -> dict[str, Any]:
                 f"is not what was written: it is damaged, or edited (without its key "
                 f"'{_DIGEST}' it is read as it is)"
             )
-    return check(content)
+    return printable_content(check(content))

@@ -7,12 +7,15 @@ import errno
 import io
 import math
 import os
+import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
+
+from ablate.printable import printable
 
 
 @contextmanager
@@ -82,12 +85,40 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, str | float | None]]) -> N
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows of the same columns as CSV under a line of headers; nothing without rows."""
+    """Return rows of the same columns as CSV under a line of headers; nothing without rows.
+
+    A text that a spreadsheet would compute as a formula begins with an apostrophe, which
+    `csv_rows` removes, and control characters are shown as escape sequences.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([row.keys() for row in rows[:1]])
-    writer.writerows(row.values() for row in rows)
+    writer.writerows([map(_quoted, row.keys()) for row in rows[:1]])
+    writer.writerows(map(_quoted, row.values()) for row in rows)
     return text.getvalue()
+
+
+def csv_rows(lines: Iterable[str]) -> Iterator[dict[str, str]]:
+    """Yield the rows of a CSV by the names of their columns, without what `csv_text` adds."""
+    for row in csv.DictReader(lines, restkey="", restval=""):
+        yield {unquoted(key): unquoted(value) for key, value in row.items() if key}
+
+
+def unquoted(cell: str) -> str:
+    """Return a cell of a CSV without the apostrophe that keeps it from being a formula."""
+    return cell[1:] if _QUOTED.match(cell) else cell
+
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+_QUOTED = re.compile(r"'+[=+\-@\t\r]")
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+
+
+def _quoted(value: Any) -> Any:
+    """Return a cell that no spreadsheet computes; a number is no text, nor is one in digits."""
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
 def _cell(value: str | float | None) -> str | float | None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import ablate
 
 LAYERS = (
-    ("version", "errors", "processes", "lazy_dynamo", "record", "writing", "compression"),
-    ("hashing", "wording"),
+    ("version", "errors", "processes", "lazy_dynamo", "record", "printable", "compression"),
+    ("hashing", "wording", "writing", "console"),
     ("cuda_graphs",),
     ("registry",),
     ("parts",),
@@ -48,8 +48,8 @@ PLACES = (
     "config",
     "parts",
     "cuda_graphs registry",
-    "errors wording hashing",
-    "record writing compression processes version lazy_dynamo",
+    "errors wording hashing writing console",
+    "record printable compression processes version lazy_dynamo",
 )
 """Rows of the picture; a dot is a gap."""
 WIDTH, STEP_X, STEP_Y = 760, 122, 54

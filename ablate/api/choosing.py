@@ -9,8 +9,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from rich.console import Console
-
 from ablate.api.completing import complete, fetch, opened, workers
 from ablate.api.console import print_remark
 from ablate.api.options import RunOptions
@@ -25,6 +23,7 @@ from ablate.api.selecting import (
     tuning_runs,
 )
 from ablate.config import Experiment, Row, Run, RunSpec
+from ablate.console import Console
 from ablate.errors import RunError
 from ablate.runner.backends.contract import Backend
 from ablate.runner.check import blueprint

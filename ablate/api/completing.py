@@ -8,8 +8,6 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from rich.console import Console
-
 from ablate.api.console import print_remark
 from ablate.api.options import RunOptions
 from ablate.api.selecting import (
@@ -22,6 +20,7 @@ from ablate.api.selecting import (
     unfinished,
 )
 from ablate.api.trials import table_folder
+from ablate.console import Console
 from ablate.data.corpus import Corpus
 from ablate.errors import DamagedFileWarning, RunError
 from ablate.exports.exporting import ExportingListener, Exports, exporting

@@ -1,6 +1,6 @@
 """Remarks for the user, on standard error, so that a table on standard output stays clean."""
 
-from rich.console import Console
+from ablate.console import Console
 
 
 def print_remark(text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 from ablate import config
 from ablate.config import Experiment, Row
 from ablate.errors import SpecError
+from ablate.writing import csv_rows
 
 _DIFFERENCE = re.compile(r"(test\.[^.]+\.bleu)\.difference\.estimate")
 
@@ -85,7 +85,7 @@ def _table(experiment: Experiment, results: Path) -> dict[str, dict[str, str]]:
             f"runs by `ablate report SPEC --output {file}`"
         )
     with file.open(encoding="utf-8", newline="") as lines:
-        return {line["row"]: line for line in csv.DictReader(lines)}
+        return {line["row"]: line for line in csv_rows(lines)}
 
 
 def _row(experiment: Experiment, path: str, part: str) -> Row | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import re
@@ -26,6 +25,7 @@ from ablate.registry import Choice
 from ablate.report.footnotes import PROVENANCE, provenance
 from ablate.report.formats.markdown import unescaped
 from ablate.store import Store
+from ablate.writing import csv_rows
 
 _AT = "@"
 _MEAN = re.compile(r"(?P<metric>.+)\.mean")
@@ -265,7 +265,7 @@ def _of_commit(name: str, results: Path) -> ResultSet:
     by_seed = read(f"{experiment}/seeds.csv")
     samples, outcomes = _by_seed(by_seed) if by_seed else ({}, {})
     rows = []
-    for line in csv.DictReader(io.StringIO(read(f"{experiment}/table.csv"))):
+    for line in csv_rows(io.StringIO(read(f"{experiment}/table.csv"))):
         row = line["row"]
         rows.append(
             ResultRow(
@@ -314,7 +314,7 @@ def _git_reader(commit: str, results: Path) -> Callable[[str], str | None]:
 def _by_seed(text: str) -> tuple[dict[str, dict[str, RowSample]], dict[str, Counter[str]]]:
     values: dict[str, dict[str, dict[int, float]]] = {}
     statuses: dict[str, dict[int, str]] = {}
-    for line in csv.DictReader(io.StringIO(text)):
+    for line in csv_rows(io.StringIO(text)):
         row, seed = line["row"], int(line["seed"])
         if line["status"] != "missing":
             statuses.setdefault(row, {})[seed] = line["status"]

@@ -21,6 +21,7 @@ from ablate.errors import SpecError
 from ablate.runner import devices
 from ablate.store import Store, write_whole
 from ablate.training import engines
+from ablate.writing import unquoted
 
 if TYPE_CHECKING:
     import pandas as pd  # the methods import it: it is slow, and no command needs it
@@ -153,6 +154,8 @@ class Study:
         table = self.outcome.table
         text = io.StringIO(reporting.render(table, "csv"))
         frame = pd.read_csv(text, keep_default_na=False, na_values=["", "nan"])
+        texts = frame.select_dtypes(exclude="number").columns
+        frame[texts] = frame[texts].map(unquoted, na_action="ignore")
         names = [line.summary.name for line in table.lines]  # some would be read as NaN
         return frame.assign(row=names).set_index("row")
 

@@ -50,6 +50,7 @@ from ablate.cli.options import (
     load_plugins,
     parse_seeds,
 )
+from ablate.cli.output import echo
 from ablate.cli.parts import parts
 from ablate.cli.runs import runs_app, status
 from ablate.cli.translate import translate
@@ -80,7 +81,7 @@ class Layout(StrEnum):
 
 def _version(value: bool) -> None:
     if value:
-        typer.echo(f"ablate {__version__}")
+        echo(f"ablate {__version__}")
         raise typer.Exit
 
 
@@ -337,7 +338,7 @@ def init(
     """
     from ablate import api
 
-    typer.echo(api.init(name, part=part, study=study))
+    echo(api.init(name, part=part, study=study))
 
 
 app.command()(translate)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablate.cli.guard import guarded
+from ablate.cli.output import echo
 from ablate.errors import RunError, SpecError
 from ablate.wording import counted
 
@@ -51,10 +52,10 @@ def check(
 
 def _show(part: str, findings: Sequence[Finding]) -> None:
     passed = [finding.contract for finding in findings if finding.is_kept]
-    typer.echo(f"{part}: {len(passed)} of {counted(len(findings), 'contract')} kept")
+    echo(f"{part}: {len(passed)} of {counted(len(findings), 'contract')} kept")
     if passed:
-        typer.echo(f"  kept: {', '.join(passed)}")
+        echo(f"  kept: {', '.join(passed)}")
     for finding in findings:
         if not finding.is_kept:
-            typer.echo(f"  BROKEN, {finding.contract}: {finding.reason}")
-            typer.echo(f"    the contract: {finding.meaning}")
+            echo(f"  BROKEN, {finding.contract}: {finding.reason}")
+            echo(f"    the contract: {finding.meaning}")

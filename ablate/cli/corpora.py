@@ -8,6 +8,7 @@ import typer
 
 from ablate.cli.guard import guarded
 from ablate.cli.options import Plugins, load_plugins
+from ablate.cli.output import echo
 
 corpora_app = typer.Typer(help="List the corpora; fetch or show one.")
 
@@ -54,7 +55,7 @@ def fetch(name: CorpusName, options: CorpusOptions = None, plugins: Plugins = No
     from ablate import api
 
     load_plugins(plugins)
-    api.fetch_corpus(name, options or (), lambda line: typer.echo(line, err=True))
+    api.fetch_corpus(name, options or (), lambda line: echo(line, err=True))
 
 
 @corpora_app.command("show")

@@ -34,6 +34,7 @@ from ablate.cli.options import (
     load_plugins,
     parse_seeds,
 )
+from ablate.cli.output import echo
 from ablate.errors import SpecError
 
 if TYPE_CHECKING:
@@ -160,13 +161,13 @@ def _show(gated: Gated) -> None:
     is_terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if is_terminal else None
     text = gate_text(gated.verdicts, gated.remarks, width, is_coloured=is_terminal)
-    typer.echo(text, nl=False)
+    echo(text, nl=False, is_styled=True)
 
 
 def _show_blessed(blessed: Blessed) -> None:
     for text in (*blessed.loosened, *blessed.moved, *blessed.weakened, *blessed.remarks):
-        typer.echo(text)
+        echo(text)
     for text in blessed.refused:
-        typer.echo(text, err=True)
+        echo(text, err=True)
     names = [name for name, check in blessed.reference.checks.items() if check.blessed]
-    typer.echo(f"{blessed.path} is blessed: {', '.join(names)}")
+    echo(f"{blessed.path} is blessed: {', '.join(names)}")

@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TextIO
 import typer
 from typer.core import TyperGroup
 
+from ablate.cli.output import echo
 from ablate.errors import AblateError, DamagedFileWarning, MissingGlyphWarning
 
 INTERRUPTED = 130
@@ -64,11 +65,11 @@ def guarded(command: Callable[Arguments, int | None]) -> Callable[Arguments, Non
                 status = command(*args, **kwargs) or 0
             sys.stdout.flush()
         except AblateError as error:
-            typer.echo(str(error), err=True)
+            echo(str(error), err=True)
             status = error.exit_status
         except KeyboardInterrupt:
             more = _CONTINUES if command.__name__ in _CONTINUED else ""
-            typer.echo(f"interrupted{_BEGINS_ANEW if kwargs.get('fresh') else more}", err=True)
+            echo(f"interrupted{_BEGINS_ANEW if kwargs.get('fresh') else more}", err=True)
             status = INTERRUPTED
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -89,4 +90,4 @@ def _show(
     """Print a warning: one of this package is a sentence for the user, without a line of code."""
     is_own = issubclass(category, _OWN_WARNINGS)
     text = str(message) if is_own else warnings.formatwarning(message, category, filename, lineno)
-    typer.echo(text.rstrip(), file=file, err=file is None)
+    echo(text.rstrip(), file=file, err=file is None)

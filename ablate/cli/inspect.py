@@ -9,6 +9,7 @@ import typer
 
 from ablate.cli.guard import guarded
 from ablate.cli.options import RESULTS, Plugins, Results, load_plugins
+from ablate.cli.output import echo
 
 
 @guarded
@@ -51,10 +52,10 @@ def inspect(  # noqa: PLR0913 - one argument for every option of the command
     load_plugins(plugins)
     inspection = api.inspect(run, sentence, target, device=device, results=results)
     for path in inspection.save(output):
-        typer.echo(path)
+        echo(path)
     for line in (
         f"sentence: {inspection.source}",
         f"translation: {inspection.translation}",
         *inspection.remarks,
     ):
-        typer.echo(line, err=True)
+        echo(line, err=True)

@@ -10,6 +10,7 @@ import typer
 
 from ablate.cli.guard import guarded
 from ablate.cli.options import RESULTS, AsJson, Plugins, Results, load_plugins
+from ablate.cli.output import echo
 from ablate.errors import SpecError
 
 
@@ -64,7 +65,7 @@ def parts(  # noqa: PLR0913 - one argument for every option of the command
     if as_json or form is Catalogue.json:
         show.as_json([part.to_json() for part in listed])
     elif form is Catalogue.markdown:
-        typer.echo(catalogue.markdown(listed), nl=False)
+        echo(catalogue.markdown(listed), nl=False)
     else:
         is_one = name is not None or (len(listed) == 1 and listed[0].slot != slot)
         show.parts(listed, is_full=is_one)

@@ -10,6 +10,7 @@ import typer
 
 from ablate.cli.guard import guarded
 from ablate.cli.options import RESULTS, AsJson, Results
+from ablate.cli.output import echo
 from ablate.wording import counted
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def list_runs(
     from ablate.cli import show
 
     if not results.is_dir():
-        typer.echo(f"there is no folder {results}", err=True)
+        echo(f"there is no folder {results}", err=True)
     listed = api.runs(results, specs=specs or (), statuses=statuses or (), labels=labels or ())
     if as_json:
         show.as_json([run.to_json() for run in listed])
@@ -147,7 +148,7 @@ def archive_runs(
     archived = api.archive(specs, output, results=results, content=content)
     kib = output.stat().st_size / 2**10
     size = f"{kib:,.1f} KiB" if kib < 2**10 else f"{kib / 2**10:,.1f} MiB"
-    typer.echo(f"{counted(len(archived), 'run')}, {size}: {output}")
+    echo(f"{counted(len(archived), 'run')}, {size}: {output}")
 
 
 @runs_app.command("restore")
@@ -172,7 +173,7 @@ def restore_runs(
         notes.append(f"{n_other} were there with other speeds, and have both")
     if n_other := sum(len(each.other) for each in restored):
         notes.append(f"{n_other} were there with other numbers, and stay")
-    typer.echo("; ".join(notes))
+    echo("; ".join(notes))
 
 
 @guarded
@@ -190,8 +191,8 @@ def status(results: Results = RESULTS, as_json: AsJson = False) -> None:
 
 def _print_removed(runs: Sequence[StoredRun], *, is_confirmed: bool) -> None:
     for run in runs:
-        typer.echo(f"{run.run}  {run.label}  {run.status}")
+        echo(f"{run.run}  {run.label}  {run.status}")
     mib = sum(run.n_bytes for run in runs) / 2**20
     verb = "removed" if is_confirmed else "would be removed"
     hint = "" if is_confirmed or not runs else "; --yes removes them"
-    typer.echo(f"{counted(len(runs), 'run')}, {mib:,.1f} MiB, {verb}{hint}")
+    echo(f"{counted(len(runs), 'run')}, {mib:,.1f} MiB, {verb}{hint}")

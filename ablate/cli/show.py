@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -30,6 +28,9 @@ from ablate.api import (
     StoredRun,
 )
 from ablate.cli import catalogue
+from ablate.cli.output import echo
+from ablate.console import Console
+from ablate.printable import json_text
 from ablate.report.changes import format_value
 from ablate.report.compared import FORMATS
 from ablate.runner.display import format_duration
@@ -74,12 +75,12 @@ def _print_or_write(render: Callable[..., str], output: Path | None, *, is_wide:
     if output is not None:
         write_whole(output, render(width=width))
     else:
-        typer.echo(render(width=width, is_coloured=sys.stdout.isatty()), nl=False)
+        echo(render(width=width, is_coloured=sys.stdout.isatty()), nl=False, is_styled=True)
 
 
 def as_json(data: Any) -> None:
     """Print plain data."""
-    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    echo(json_text(data))
 
 
 def plan(planned: Plan) -> None:
@@ -113,7 +114,8 @@ def parts(listed: Sequence[PartListing], *, is_full: bool) -> None:
         else:
             catalogue.overview(console, listed)
     lines = captured.get().splitlines()
-    typer.echo("\n".join(lines if console.is_terminal else map(str.rstrip, lines)))
+    text = "\n".join(lines if console.is_terminal else map(str.rstrip, lines))
+    typer.echo(text)  # as our console has made it
 
 
 @contextmanager
@@ -240,26 +242,26 @@ def stored_runs(runs: Sequence[StoredRun], *, has_experiments: bool) -> None:
         grid.add_row(*cells, *([", ".join(run.experiments)] if has_experiments else []))
     _console().print(grid)
     n_mib = sum(run.n_bytes for run in runs) / 2**20
-    typer.echo(f"{counted(len(runs), 'run')}, {n_mib:,.1f} MiB")
+    echo(f"{counted(len(runs), 'run')}, {n_mib:,.1f} MiB")
 
 
 def sessions(listed: Sequence[Session], results: Path) -> None:
     """Print what each call of ``ablate run`` is doing."""
     if not listed:
-        typer.echo(f"nothing is at work on {results}")
+        echo(f"nothing is at work on {results}")
     for session in listed:
         process = f"{session.experiment}, process {session.pid} on {session.host}"
         if not session.is_alive:
-            typer.echo(f"{process}: was killed, last heard of {session.updated}")
+            echo(f"{process}: was killed, last heard of {session.updated}")
             continue
         done = f"{session.n_ended} of {session.n_tasks} done"
         duration = format_duration(session.seconds)
-        typer.echo(f"{process}: {session.stage}, {done}, at work for {duration}")
+        echo(f"{process}: {session.stage}, {done}, at work for {duration}")
         for running in session.running:
             task = f"{running.task} on {running.device}, for {format_duration(running.seconds)}"
-            typer.echo(f"  {task}: {_progress(running)}")
+            echo(f"  {task}: {_progress(running)}")
         for failure in session.failures:
-            typer.echo(f"  failed: {failure}")
+            echo(f"  failed: {failure}")
 
 
 def _progress(running: RunningTask) -> str:

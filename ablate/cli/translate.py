@@ -10,6 +10,7 @@ import typer
 
 from ablate.cli.guard import guarded
 from ablate.cli.options import RESULTS, Plugins, Results, load_plugins
+from ablate.cli.output import echo, echo_data
 
 
 @guarded
@@ -61,10 +62,10 @@ def translate(
     )
     is_prompt = sys.stdin.isatty() and not training_text
     translations = translator.translate(
-        lines, is_prompt=is_prompt, warn=lambda text: typer.echo(text, err=True)
+        lines, is_prompt=is_prompt, warn=lambda text: echo(text, err=True)
     )
     for number, best in enumerate(translations):
         for each in best:
-            typer.echo(
+            echo_data(
                 each.text if n_best == 1 else f"{number} ||| {each.text} ||| {each.score:.4f}"
             )

@@ -21,7 +21,17 @@ from ablate.config.merge import (
 )
 from ablate.config.messages import unknown
 from ablate.config.paths import METRICS, file_path
-from ablate.config.source import Mark, Mistake, Node, Source, UnreadableError, parse, source_of
+from ablate.config.source import (
+    Mark,
+    Mistake,
+    Node,
+    Source,
+    UnreadableError,
+    control_reason,
+    parse,
+    source_of,
+)
+from ablate.printable import CONTROL
 from ablate.registry import PluginError, load_plugin
 from ablate.wording import nearest, no_such
 
@@ -254,6 +264,9 @@ def override(text: str, mistakes: list[Mistake]) -> list[Node]:
     """Return the layer of one ``PATH=VALUE``, in a list; none if it is malformed."""
     source = Source("--set", tuple(text.split("\n")))
     start = Mark(source, 1, 1)
+    if control := CONTROL.search(text):
+        mistakes.append(Mistake(start.shifted(control.start()), "", control_reason(control[0])))
+        return []
     path, equals, _ = text.partition("=")
     if not (equals and path):
         mistakes.append(Mistake(start, "", "needs PATH=VALUE, as in training.steps=100"))

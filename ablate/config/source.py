@@ -15,6 +15,8 @@ from typing import Any
 
 import yaml
 
+from ablate.printable import CONTROL, escaped, printable
+
 MAX_NODES = 100_000
 """More values than any experiment has; aliases of aliases can ask for billions."""
 
@@ -153,11 +155,11 @@ class Mistake:
     reason: str
 
     def __str__(self) -> str:
-        where = f"{self.mark}: {self.path}: " if self.path else f"{self.mark}: "
+        where = f"{self.mark}: {printable(self.path)}: " if self.path else f"{self.mark}: "
         excerpt = self.mark.excerpt.replace("\t", " ")
         first = max(0, self.mark.column - _WIDTH // 2) if len(excerpt) > _WIDTH else 0
-        part = excerpt[first : first + _WIDTH]
-        caret = " " * (self.mark.column - 1 - first) + "^"
+        part = printable(excerpt[first : first + _WIDTH])
+        caret = " " * len(printable(excerpt[first : self.mark.column - 1])) + "^"
         return f"{where}{self.reason}" + (f"\n  {part}\n  {caret}" if excerpt.strip() else "")
 
 
@@ -210,8 +212,20 @@ def parse(source: Source, mistakes: list[Mistake], path: str = "") -> Node | Non
         mark = _where(error)
         reason = _sentence(error, mark, source)
         raise _unreadable(source, mark.line + 1, mark.column + 1, reason) from error
+    except yaml.reader.ReaderError as error:
+        lines = text[: error.position].split("\n")
+        reason = control_reason(chr(error.character))
+        raise _unreadable(source, len(lines), len(lines[-1]) + 1, reason) from error
     except RecursionError as error:
         raise _unreadable(source, 1, 1, "is nested too deeply") from error
+
+
+def control_reason(character: str) -> str:
+    """Return why a text with this control character is refused."""
+    return (
+        f"contains the control character {escaped(character)}, which a terminal would obey; "
+        "remove it"
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -297,7 +311,8 @@ class _Reader:
             return self._mapping(raw, path)
         if isinstance(raw, yaml.SequenceNode):
             return [self.node(item, path=path) for item in raw.value]
-        return scalar(raw.value) if raw.tag == _PLAIN else raw.value
+        text = self._checked(raw.value, self._mark(raw), path)
+        return scalar(text) if raw.tag == _PLAIN else text
 
     def _mapping(self, raw: yaml.MappingNode, path: str) -> dict[str, Node]:
         mapping: dict[str, Node] = {}
@@ -306,7 +321,7 @@ class _Reader:
             if not isinstance(raw_key, yaml.ScalarNode):
                 self._add_mistake(mark, path, "a key must be a word, not a list or a mapping")
                 continue
-            key = raw_key.value
+            key = self._checked(raw_key.value, mark, path)
             below = f"{path}.{key}" if path else key
             if key in mapping:
                 line = mapping[key].key.line
@@ -314,6 +329,16 @@ class _Reader:
                 continue
             mapping[key] = self.node(raw_value, mark, below)
         return mapping
+
+    def _checked(self, text: str, mark: Mark, path: str) -> str:
+        """Return a text without control characters.
+
+        Raises:
+            UnreadableError: if it has one.
+        """
+        if control := CONTROL.search(text):
+            raise UnreadableError(Mistake(mark, path, control_reason(control[0])))
+        return text
 
     def _mark(self, raw: yaml.Node) -> Mark:
         return Mark(self.source, raw.start_mark.line + 1, raw.start_mark.column + 1)

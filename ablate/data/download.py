@@ -21,9 +21,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from filelock import FileLock
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ablate.console import Console
 from ablate.data.cache import cache_folder
 from ablate.data.corpus import Corpus, Report
 from ablate.errors import DataError

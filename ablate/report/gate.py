@@ -7,10 +7,10 @@ import re
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ablate.console import Console
 from ablate.gate.check import CheckVerdict
 from ablate.wording import counted
 

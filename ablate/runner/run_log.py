@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from ablate.printable import printable
 from ablate.runner.display import label, progress_texts
 from ablate.runner.provenance import now
 from ablate.runner.task import Task
@@ -43,4 +44,4 @@ class RunLog:
     def line(self, text: str) -> None:
         """Print a line with the date and the name of the task."""
         with suppress(OSError):  # of a full disk
-            print(f"{now()}  {self._name}: {text}", flush=True)  # noqa: T201 - into its log
+            print(printable(f"{now()}  {self._name}: {text}"), flush=True)  # noqa: T201 - into its log

@@ -20,6 +20,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from ablate.errors import StoreError
+from ablate.printable import printable_content
 from ablate.runner.devices import Device
 from ablate.runner.listener import ForwardingListener, ProgressListener
 from ablate.runner.provenance import now
@@ -227,7 +228,7 @@ def sessions(results: Path) -> list[Session]:
 def _read(file: Path) -> Session | None:
     """Return the session of a file; None if it has ended or been written by another version."""
     try:
-        data = json.loads(file.read_bytes())
+        data = printable_content(json.loads(file.read_bytes()))
         running = [RunningTask(**task) for task in data.pop("running")]
         session = Session(**data, running=running)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):

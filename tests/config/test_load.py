@@ -258,9 +258,8 @@ def test_what_is_inherited_from_where(path: str, chain: list[str]) -> None:
 
 
 def test_a_path_with_a_nul_character_is_a_mistake(folder: Folder) -> None:
-    reasons = folder.reasons('extends: "a\\0b.yaml"\nplugins: "a\\0b.py"')
-    assert len(reasons) == 2
-    assert all("null byte" in reason for reason in reasons)
+    (reason,) = folder.reasons('extends: "a\\0b.yaml"\nplugins: "a\\0b.py"')
+    assert "the control character \\x00" in reason
 
 
 def test_extends_is_a_chain(folder: Folder) -> None:

@@ -20,6 +20,7 @@ from ablate.analysis import (
     is_measured_once,
 )
 from ablate.errors import SpecError
+from ablate.printable import json_text as json_text_of
 from ablate.report.cells import Line, Table
 from ablate.report.changes import changed_paths
 from ablate.report.columns import ALL, COMPACT
@@ -177,7 +178,7 @@ def json_text(table: Table) -> str:
 
 def json_of(content: Any) -> str:
     """Write plain data as JSON, with null for a number that JSON does not have (NaN, infinity)."""
-    return json.dumps(_all_finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text_of(_all_finite(content)) + "\n"
 
 
 def _row(table: Table, line: Line) -> dict[str, Any]:

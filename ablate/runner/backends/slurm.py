@@ -22,6 +22,7 @@ from typing import Any
 
 from ablate.errors import DetachedError
 from ablate.hashing import sha256_of_text
+from ablate.printable import printable
 from ablate.runner.backends import slurm_cluster
 from ablate.runner.backends.contract import Backend, BackendRequest, ClusterError
 from ablate.runner.backends.job_follower import JobFollower
@@ -300,4 +301,4 @@ def _describe_jobs(jobs: Sequence[str]) -> str:
 
 
 def _print(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{printable(text)}\n")
