@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 from ablate import writing
 from ablate.errors import DamagedFileWarning, StoreError
 from ablate.hashing import sha256, sha256_of_file, sha256_of_text
-from ablate.printable import printable_content
+from ablate.printable import CONTROL, printable, printable_content
 from ablate.processes import is_true_within
 from ablate.record import FileContent, read_match, read_probe, read_record
 from ablate.wording import counted, suggest
@@ -49,9 +49,18 @@ class Store:
 
     Args:
         results: the folder; made when something is first written.
+
+    Raises:
+        StoreError: if no record or table could name the folder.
     """
 
     def __init__(self, results: Path) -> None:
+        path = str(results.absolute())  # as workers get it
+        if CONTROL.search(path):
+            raise StoreError(
+                f"{printable(path)}: cannot be a folder of results: its name contains a "
+                "control character, or bytes that are not UTF-8; name another with --results"
+            )
         self.results = results
 
     def path(self, run: str) -> Path:

@@ -35,13 +35,13 @@ def atomic_write(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     """
     encoding = None if "b" in mode else "utf-8"
     if _is_stream(path):
-        with path.open(mode.replace("w", "a"), encoding=encoding) as stream:
+        with path.open(mode.replace("w", "a"), encoding=encoding) as stream, _system_errors(path):
             yield stream
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
-        with temporary.open(mode, encoding=encoding) as stream:
+        with temporary.open(mode, encoding=encoding) as stream, _system_errors(path):
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -49,6 +49,18 @@ def atomic_write(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     finally:
         temporary.unlink(missing_ok=True)
     _sync_folder(path.parent)
+
+
+@contextmanager
+def _system_errors(path: Path) -> Iterator[None]:
+    """Name the file in an error of the system, even if PyTorch's writer covers it by its own."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__ or error.__context__
+        if not isinstance(cause, OSError) or cause.errno is None:
+            raise
+        raise OSError(cause.errno, cause.strerror, cause.filename or str(path)) from error
 
 
 def write_whole(path: Path, content: str) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import resource
 import stat
 from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 
 from ablate.hashing import digest, sha256, sha256_of_file, sha256_of_text
 from ablate.writing import atomic_write, write_csv, write_whole
@@ -109,3 +111,33 @@ def test_a_csv_file_is_what_pandas_writes(tmp_path: Path) -> None:
     rows = [{"step": n, "layer": 'a "b", c', "value": value} for n, value in enumerate(values)]
     write_csv(tmp_path / "x.csv", rows)
     assert (tmp_path / "x.csv").read_text() == pd.DataFrame(rows).to_csv(index=False)
+
+
+def test_a_full_disk_is_the_systems_error_whatever_pytorch_makes_of_it(tmp_path: Path) -> None:
+    """A limit of a file's size acts like a full disk, which no test can have."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    old = tmp_path / "checkpoint.pt"
+    write_whole(old, "old")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    try:
+        with (
+            pytest.raises(OSError, match=r"File too large: .*checkpoint\.pt"),
+            atomic_write(old) as stream,
+        ):
+            torch.save({"weights": torch.zeros(10**5)}, stream)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert old.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [old]
+    if Path("/dev/full").exists():
+        with (
+            pytest.raises(OSError, match="No space left"),
+            atomic_write(Path("/dev/full")) as stream,
+        ):
+            torch.save({"weights": torch.zeros(10**5)}, stream)
+
+
+def test_another_error_of_a_writer_stays_what_it_is(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="other"), atomic_write(tmp_path / "x"):
+        raise RuntimeError("other")
+    assert list(tmp_path.iterdir()) == []

@@ -23,6 +23,7 @@ from ablate.config.rows import BASELINE, at_row, in_row, requested_names, rows
 from ablate.config.runs import Experiment, Run, Tune, locate
 from ablate.config.source import Mark, Mistake, Node, Source, UnreadableError
 from ablate.errors import SpecError
+from ablate.printable import CONTROL, printable
 from ablate.record import Scores
 from ablate.registry import Choice, Frozen
 from ablate.wording import no_such
@@ -312,6 +313,9 @@ def experiment_name(path: Path) -> str:
 def why_taken(path: Path) -> str | None:
     """Return why no experiment can have a file's name; None if one can."""
     name = experiment_name(path)
+    if CONTROL.search(name):
+        what = "contains a control character, or bytes that are not UTF-8"
+        return f"an experiment cannot be called '{printable(name)}', which {what}"
     if name not in _TAKEN:
         return None
     return f"an experiment cannot be called {name!r}, as results have a folder of that name"

@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 from filelock import FileLock
@@ -57,8 +58,8 @@ class CacheWriter:
         if entry is None:
             self._folder = Path(tempfile.mkdtemp(prefix="ablate."))
         else:
-            entry.parent.mkdir(parents=True, exist_ok=True)
-            self._folder = Path(tempfile.mkdtemp(prefix=f".{entry.name}.", dir=entry.parent))
+            self._folder = entry.with_name(f".{entry.name}.{uuid4().hex}")
+            self._folder.mkdir(parents=True)  # readable for those whom the umask lets read it
         self._splits: list[str] = []
 
     def __enter__(self) -> CacheWriter:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_model
 
 from ablate import measuring
@@ -20,7 +21,7 @@ from ablate.data.batches import Batches, Encoded
 from ablate.data.prepare import Prepared, prepare
 from ablate.data.tokenizer import PAD
 from ablate.decoding import Search, translate
-from ablate.errors import StoppedError
+from ablate.errors import StoppedError, StoreError
 from ablate.model import Transformer, assemble
 from ablate.registry import build
 from ablate.runner import provenance, staleness
@@ -30,7 +31,7 @@ from ablate.runner.probe import record_sections
 from ablate.runner.ranks import joined_ranks
 from ablate.runner.resuming import resume, tidy
 from ablate.runner.task import WAITING, Task
-from ablate.store import Store, describe, is_finished, translations_file, write_whole
+from ablate.store import Store, describe, is_finished, translations_file, writable, write_whole
 from ablate.training import TrainingResult
 from ablate.training.engines import FullySharded, capturer_for
 from ablate.training.engines.requirements import batch_dependence
@@ -158,11 +159,26 @@ class _Attempt:
         for name in prepared.tests:
             with self._phase(f"translating {name}"):
                 self.fields["test"][name] = self._test(model, prepared, name)
-        new = self.folder / "model.safetensors.new"
-        save_model(model, str(new))
-        new.chmod(0o644)  # safetensors makes it readable for its owner alone
-        self._note_file("model.safetensors", new.read_bytes())
-        new.replace(self.folder / "model.safetensors")
+        self._save(model)
+
+    def _save(self, model: Transformer) -> None:
+        """Write the weights, with the permissions that other files have.
+
+        Raises:
+            StoreError: if they cannot be written.
+        """
+        file = self.folder / "model.safetensors"
+        new = file.with_name(f"{file.name}.new")
+        with writable(file):
+            new.touch()
+            permissions = new.stat().st_mode
+            try:
+                save_model(model, str(new))  # makes it readable for its owner alone
+            except SafetensorError as error:
+                raise StoreError(f"{file}: cannot be written: {error}") from error
+            new.chmod(permissions)
+            self._note_file(file.name, new.read_bytes())
+            new.replace(file)
 
     def _write(self, name: str, text: str) -> None:
         """Write a file into the run's folder, and note its size and hash in the record."""
