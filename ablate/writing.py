@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
@@ -73,16 +73,55 @@ def write_whole(path: Path, content: str) -> None:
         stream.write(content)
 
 
-def remove_tree(path: Path) -> None:
+def remove_tree(path: Path, *, first: str = "", ignore_errors: bool = False) -> None:
     """Remove a folder with its files; of a link, the link alone.
 
+    Links in the folder are removed and not followed, even if one replaces a folder meanwhile. A
+    folder in which a file system is mounted stays as it is, with all its files.
+
+    Args:
+        path: the folder; it may be reached through links.
+        first: the name of a file in it that no interruption may leave; empty for none.
+        ignore_errors: whether what cannot be removed is left without an error.
+
     Raises:
-        OSError: if that fails.
+        OSError: if something cannot be removed.
     """
-    if path.is_symlink():
-        path.unlink()
-    else:
-        shutil.rmtree(path)
+    with suppress(OSError) if ignore_errors else nullcontext():
+        if path.is_symlink():
+            path.unlink()
+            return
+        if mounted := _mounted_in(path):
+            reason = f"a file system is mounted at {mounted}; unmount it first"
+            raise OSError(errno.EBUSY, reason, str(path))
+        if first:
+            _unlink_in(path, first)
+        shutil.rmtree(path, ignore_errors=ignore_errors)
+
+
+def _unlink_in(folder: Path, name: str) -> None:
+    """Remove a file of a folder, if it is there, unless the folder is a link."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=handle)
+    finally:
+        os.close(handle)
+
+
+def _mounted_in(folder: Path) -> Path | None:
+    """Return where Linux has mounted a file system in a folder, or as the folder; None if nowhere.
+
+    Of a bind mount, the device of the files does not show it.
+    """
+    root = folder.resolve()
+    with suppress(FileNotFoundError):  # not Linux
+        for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
+            name = _OCTAL.sub(lambda match: bytes([int(match[1], 8)]), line.split()[4])
+            mounted = Path(os.fsdecode(name))
+            if mounted.is_relative_to(root):
+                return mounted
+    return None
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, str | float | None]]) -> None:
@@ -120,6 +159,7 @@ def unquoted(cell: str) -> str:
     return cell[1:] if _QUOTED.match(cell) else cell
 
 
+_OCTAL = re.compile(rb"\\([0-7]{3})")  # as proc(5) writes blanks
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _QUOTED = re.compile(r"'+[=+\-@\t\r]")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")

@@ -323,7 +323,7 @@ def test_no_random_tree_of_links_lets_a_removal_leave_the_results(tmp_path: Path
 def test_what_is_removed_halfway_counts_as_unfinished(
     results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(folder: Path) -> None:
+    def interrupted(folder: Path, **_: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system", "log.txt")
 
     (run,) = api.runs(results, labels=["small:baseline:1"])

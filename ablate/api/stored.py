@@ -341,8 +341,7 @@ def _try_remove(folder: Path) -> bool:
             remove_tree(folder)
             return True
         with FileLock(folder / "lock", thread_local=False, timeout=0):
-            (folder / "record.json").unlink(missing_ok=True)
-            remove_tree(folder)
+            remove_tree(folder, first="record.json")
     except Timeout:
         return False
     except OSError as error:

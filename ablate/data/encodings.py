@@ -66,8 +66,7 @@ class CacheWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(OSError):
-            remove_tree(self._folder)
+        remove_tree(self._folder, ignore_errors=True)
 
     def write(self, split: str, parts: Iterable[Encoded]) -> int:
         """Write the ids of a split, part after part; return the number of pairs.
@@ -107,8 +106,7 @@ class CacheWriter:
         (self._folder / _TEXT).write_text(sealed_text, encoding="utf-8")
         opened = _open(self._folder, contents)
         if self._entry is not None:
-            with suppress(OSError):  # there is none
-                remove_tree(self._entry)
+            remove_tree(self._entry, ignore_errors=True)
             with suppress(OSError):  # another process was faster
                 self._folder.replace(self._entry)
         return opened

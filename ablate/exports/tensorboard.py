@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from ablate.exports.contract import ExportedRun, Exporter
+from ablate.writing import remove_tree
 
 
 class TensorBoard(Exporter):
@@ -19,7 +18,7 @@ class TensorBoard(Exporter):
 
     def export(self, run: ExportedRun) -> None:
         folder = self.folder / run.experiment / run.row_folder / str(run.seed)
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_tree(folder, ignore_errors=True)
         with SummaryWriter(str(folder)) as writer:
             final = {f"final/{name}": value for name, value in run.final.items()}
             for summary in hparams(dict(run.parameters), final):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 os.environ["WANDB_ERROR_REPORTING"] = "false"
@@ -11,6 +10,7 @@ os.environ["WANDB_ERROR_REPORTING"] = "false"
 import wandb
 
 from ablate.exports.contract import ExportedRun, Exporter
+from ablate.writing import remove_tree
 
 _SETTINGS = wandb.Settings(
     mode="offline",
@@ -54,9 +54,9 @@ class WeightsAndBiases(Exporter):
         written = Path(wandb_run.dir).parent
         wandb_run.finish()
         for beside in ("files", "logs", "tmp"):  # with paths of this machine
-            shutil.rmtree(written / beside, ignore_errors=True)
+            remove_tree(written / beside, ignore_errors=True)
         for folder in earlier:
-            shutil.rmtree(folder)
+            remove_tree(folder)
 
     def close(self) -> None:
         wandb.teardown()

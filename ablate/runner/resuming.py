@@ -7,7 +7,6 @@ random draws of both kinds. If it is stopped, it resumes with the same fallbacks
 from __future__ import annotations
 
 import json
-import shutil
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -50,7 +49,7 @@ def tidy(folder: Path) -> None:
     """Remove files that only an unfinished run needs, and incomplete ones that a kill has left."""
     for name in ("checkpoint.pt", _FILE):
         (folder / name).unlink(missing_ok=True)
-    shutil.rmtree(folder / "snapshots", ignore_errors=True)
+    remove_tree(folder / "snapshots", ignore_errors=True)
     for path in (*folder.glob(".*"), *folder.glob("*.new")):
         if path.is_file():
             path.unlink(missing_ok=True)

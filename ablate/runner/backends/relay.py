@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import shutil
 import tempfile
 import threading
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from ablate.runner.backends.local import LocalProcess
 from ablate.runner.devices import Device
 from ablate.runner.packing import TaskGroup
 from ablate.runner.task import Message, ProcessExited, Task, TaskFinished
+from ablate.writing import remove_tree
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Relay:
         if isinstance(message, ProcessExited):
             unfinished, self._unfinished = self._unfinished, {}
             bundles = {key: outputs_of(task) for key, task in unfinished.items()}
-            shutil.rmtree(self._folder, ignore_errors=True)
+            remove_tree(self._folder, ignore_errors=True)
             return bundles
         return {}
 
@@ -146,6 +146,6 @@ def _temporary_folder(content: Bundle) -> Path:
     try:
         write(content, folder)
     except StoreError:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_tree(folder, ignore_errors=True)
         raise
     return folder

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -23,6 +22,7 @@ from ablate.runner.packing import TaskGroup
 from ablate.runner.task import WAITING, Heartbeat, Task
 from ablate.store import write_whole
 from ablate.training import Progress
+from ablate.writing import remove_tree
 
 _FOLDERS = ("waiting", "taken", "ended", "messages")
 
@@ -118,7 +118,7 @@ class TaskQueue:
 
     def remove(self) -> None:
         """Remove the folder, upon which the jobs end that have nothing to do."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove_tree(self.folder, ignore_errors=True)
 
     def add(self, groups: Sequence[TaskGroup]) -> str:
         """Append an entry; return its name."""
