@@ -23,6 +23,8 @@ MAX_BYTES = 2**47
 MAX_TENSORS = 100_000
 """Five times the parameters and buffers of 1,000 layers; every step of training visits each."""
 
+_N_LAYERS = "model.n_layers"
+_MANY_LAYERS = 1_000
 _MIN_OVERFLOW = 2**30  # the product of two smaller sizes and 4 bytes fits in 64 bits
 
 
@@ -37,11 +39,10 @@ def bounded(run: RunSpec) -> Iterator[None]:
     path, size = max(_sizes(run), key=lambda each: each[1])
     if size > MAX_BYTES:
         raise RefusedError(path, f"{size:,} {_EXCEEDS_BYTES}")
-    for side in SIDES:
-        n_layers = run.model.stack(side).n_layers
-        if n_layers > MAX_TENSORS:
-            raise RefusedError("model.n_layers", f"{n_layers:,} layers {_EXCEED_TENSORS}")
-    total = _Total(path, size)
+    n_layers = max(run.model.stack(side).n_layers for side in SIDES)
+    if n_layers > MAX_TENSORS:
+        raise RefusedError(_N_LAYERS, f"{n_layers:,} layers {_EXCEED_TENSORS}")
+    total = _Total(path, size, _N_LAYERS if n_layers > _MANY_LAYERS else "model")
     hooks = [
         register_module_parameter_registration_hook(total.add),
         register_module_buffer_registration_hook(total.add),
@@ -61,11 +62,18 @@ def bounded(run: RunSpec) -> Iterator[None]:
 
 
 class _Total:
-    """The size of a model that is being assembled; ``path`` is that of its largest ``size``."""
+    """The size of a model that is being assembled.
 
-    def __init__(self, path: str, size: int) -> None:
+    Args:
+        path: of its largest size.
+        size: the largest.
+        path_of_many: where the number of tensors comes from, unless the largest size is it.
+    """
+
+    def __init__(self, path: str, size: int, path_of_many: str) -> None:
         self._path = path
         self._size = size
+        self._path_of_many = path_of_many
         self._n_bytes = 0
         self._n_tensors = 0
 
@@ -82,7 +90,7 @@ class _Total:
         if self._n_bytes > MAX_BYTES:
             raise RefusedError(self._path, f"a model with {self._size:,} {_EXCEEDS_BYTES}")
         if self._n_tensors > MAX_TENSORS:
-            path = self._path if self._size > MAX_TENSORS else "model"
+            path = self._path if self._size > MAX_TENSORS else self._path_of_many
             raise RefusedError(path, f"the parameters and buffers of this model {_EXCEED_TENSORS}")
 
 
