@@ -381,7 +381,8 @@ def test_a_process_that_finishes_an_entry_second_reads_its_own(
 ) -> None:
     first = prepare(run_spec(folder, max_len=8))
     monkeypatch.setattr(encodings, "read_cache", lambda _: None)
-    monkeypatch.setattr(encodings, "remove_tree", lambda _: None)  # as if it came a moment later
+    # As if it came a moment later
+    monkeypatch.setattr(encodings, "remove_tree", lambda *_, **__: None)
     written, write = [], encodings.CacheWriter.write
 
     def counted(writer: encodings.CacheWriter, split: str, parts: Iterable[Encoded]) -> int:
