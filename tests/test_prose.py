@@ -23,9 +23,9 @@ from ablate.gate.check import KINDS
 from ablate.gate.mean import MeanBlessing
 from ablate.gate.reference_file import read
 from ablate.report.numbers import MINUS
-from tests.test_readme import README, ROOT, committed, tables
+from tests.test_readme import PAGES, README, ROOT, committed, tables
 
-TEXT = " ".join(README.split())
+TEXT = " ".join(f"{README} {PAGES['experiments']}".split())
 ROUNDED_UP = 0.1
 """How far a round number may lie from what it stands for, as a share."""
 
@@ -239,7 +239,7 @@ def test_a_finding_has_the_words_of_its_experiment(path: Path) -> None:
     assert f"\n\n{literature}\n\n" in page("findings.md"), "write it anew: benchmarks/findings.py"
 
 
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CHANGELOG.md")
+FILES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CHANGELOG.md")
 
 
 def commands(path: Path) -> Iterator[list[str]]:
@@ -254,7 +254,7 @@ def commands(path: Path) -> Iterator[list[str]]:
             yield words[1:]
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_every_command_and_option_of_a_page_is_there(path: Path) -> None:
     for words in commands(path):
         command = typer.main.get_command(app)

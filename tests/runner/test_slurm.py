@@ -353,11 +353,11 @@ def test_a_job_on_another_kind_of_node_takes_nothing(queue: TaskQueue) -> None:
 
 
 @pytest.mark.slurm
-def test_the_command_of_the_readme_works_as_written(
+def test_the_command_of_the_page_works_as_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: Path
 ) -> None:
     """As far as ``sbatch``, which is given the script that asks for it."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("<!-- slurm -->")[2]
+    text = (ROOT / "docs" / "running.md").read_text(encoding="utf-8").partition("<!-- slurm -->")[2]
     program, *arguments = text.partition("```bash\n")[2].partition("\n")[0].split()
     assert program == "ablate"
     monkeypatch.chdir(ROOT)
