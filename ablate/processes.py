@@ -1,18 +1,29 @@
-"""Child processes that end with their parent, how they ended; waits; memory that is given back."""
+"""Child processes: their end, their stacks; waits; memory that is given back."""
 
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import os
 import select
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PAUSE_S = 0.001
+_STATES = {
+    "T": "is stopped (SIGSTOP)",
+    "t": "is stopped by a debugger",
+    "D": "waits for a device or a file system",
+}
+"""States in /proc in which a process does not handle signals."""
+
+STACK_SIGNAL = signal.SIGUSR1
+"""Makes a process of a worker print its Python stack. Slurm sends SIGUSR2 and SIGTERM."""
 
 
 def die_with_parent(parent: int | None = None) -> None:
@@ -49,6 +60,40 @@ def signal_blocked(number: signal.Signals) -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the children of a process, their children, and so on; none unless on Linux."""
+    found: list[int] = []
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # it has ended
+            for child in map(int, file.read_text(encoding="ascii").split()):
+                found += [child, *descendants(child)]
+    return found
+
+
+def print_stacks_on_signal() -> None:
+    """Print the Python stacks of all threads on standard error at every `STACK_SIGNAL`."""
+    faulthandler.register(STACK_SIGNAL, file=2)
+
+
+def request_stacks(pid: int) -> list[str]:
+    """Send `STACK_SIGNAL` to a process and its descendants, if they print their stacks; on Linux.
+
+    Returns:
+        The processes that cannot handle it, with the reason.
+    """
+    unable = []
+    for each in (pid, *descendants(pid)):
+        with suppress(OSError, KeyError):  # it has ended
+            lines = Path(f"/proc/{each}/status").read_text(encoding="utf-8").splitlines()
+            status = dict(line.split(":", 1) for line in lines)
+            state = status["State"].split()[0]
+            if state in _STATES:
+                unable.append(f"process {each} {_STATES[state]}: it prints no stack")
+            elif int(status["SigCgt"], 16) >> (STACK_SIGNAL - 1) & 1:
+                os.kill(each, STACK_SIGNAL)
+    return unable
 
 
 def is_true_within(seconds: float, condition: Callable[[], bool]) -> bool:

@@ -111,7 +111,9 @@ def opened(options: RunOptions) -> Iterator[RunOptions]:
         yield options
         return
     results = options.store.results
-    request = BackendRequest(options.device, options.jobs, results, options.backend_options)
+    request = BackendRequest(
+        options.device, options.jobs, results, options.backend_options, options.stall_after
+    )
     with closing(open_backend(options.backend, request)) as backend:
         for remark in backend.remarks:
             print_remark(remark)

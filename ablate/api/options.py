@@ -28,6 +28,8 @@ class RunOptions:
             less where runs are short.
         probes: whether speed and memory are measured at all.
         figures: whether figures are drawn beside the table.
+        stall_after: seconds without a heartbeat after which a worker is reported, and killed after
+            as many again; by default as long as its phase needs (`runner.watchdog`).
         backend: where runs are made: its name, or one that is open already.
         backend_options: of this backend alone, by their names.
         log: names of the trackers that finished runs are exported to.
@@ -43,6 +45,7 @@ class RunOptions:
     probe_seconds: float | None = None
     probes: bool = True
     figures: bool = True
+    stall_after: float | None = None
     backend: str | Backend = "local"
     backend_options: Mapping[str, str] = field(default_factory=dict)
     log: Sequence[str] = ()

@@ -46,6 +46,7 @@ from ablate.cli.options import (
     SlurmPartition,
     SlurmTime,
     Spec,
+    StallAfter,
     backend_options,
     load_plugins,
     parse_seeds,
@@ -130,6 +131,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     probe_seconds: ProbeSeconds = None,
     no_probe: NoProbe = False,
     no_figures: NoFigures = False,
+    stall_after: StallAfter = None,
     log: Log = None,
     plugins: Plugins = None,
 ) -> int:
@@ -157,6 +159,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
         probe_seconds=probe_seconds,
         probes=not no_probe,
         figures=not no_figures,
+        stall_after=stall_after,
         log=log or (),
         backend=backend,
         backend_options=backend_options(

@@ -30,6 +30,7 @@ from ablate.cli.options import (
     SlurmPartition,
     SlurmTime,
     Spec,
+    StallAfter,
     backend_options,
     load_plugins,
     parse_seeds,
@@ -89,6 +90,7 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
     ] = False,
     probe_seconds: ProbeSeconds = None,
     no_probe: NoProbe = False,
+    stall_after: StallAfter = None,
     plugins: Plugins = None,
 ) -> int:
     """Judge an experiment by a reference: exit 1, and say why, if a number leaves its tolerance.
@@ -124,6 +126,7 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
         fresh=fresh,
         probe_seconds=probe_seconds,
         probes=not no_probe,
+        stall_after=stall_after,
         backend=backend,
         backend_options=backend_options(
             slurm,

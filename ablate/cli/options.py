@@ -127,6 +127,15 @@ ProbeSeconds = Annotated[
         "where runs are short.",
     ),
 ]
+StallAfter = Annotated[
+    float | None,
+    typer.Option(
+        min=10.0,
+        metavar="S",
+        help="Seconds without a sign of life after which a worker is reported, and killed after as "
+        "many again; by default four times the longest silence of its phase, at least 120.",
+    ),
+]
 RESULTS = Path("results")
 
 

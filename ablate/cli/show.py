@@ -265,6 +265,8 @@ def sessions(listed: Sequence[Session], results: Path) -> None:
 
 
 def _progress(running: RunningTask) -> str:
+    if running.silent_seconds:
+        return f"{running.phase}, no news for {format_duration(running.silent_seconds)}"
     if running.step is None or running.seconds_left is None:
         return running.phase
     left = format_duration(running.seconds_left)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -23,13 +23,14 @@ Sources = Sequence[Sequence[int] | Ids]
 """Sentences as ids, each ending in EOS."""
 
 
-def translate(
+def translate(  # noqa: PLR0913 - the inputs, and how they are computed
     model: Decodable,
     search: Search,
     sources: Sources,
     batch_tokens: int,
     device: torch.device,
     capturer: GraphCapturer | None = None,
+    goes_on: Callable[[], None] = lambda: None,
 ) -> list[list[Hypothesis]]:
     """Translate any number of sentences; return their hypotheses in the order of ``sources``.
 
@@ -44,6 +45,7 @@ def translate(
         device: where to compute.
         capturer: of the device; captures a decoding step as a CUDA graph. Without one steps run
             eagerly.
+        goes_on: called with every batch.
 
     Raises:
         ValueError: if a source lacks even EOS, or is longer than the model's max_len.
@@ -57,6 +59,7 @@ def translate(
             for rows in batches_by_length(
                 sources, batch_tokens, _max_batch_rows(model, search, device)
             ):
+                goes_on()
                 src = pad_sources([sources[row] for row in rows]).to(device)
                 batch_hypotheses = search.search(model, src, capturer=capturer)
                 for row, hypotheses in zip(rows, batch_hypotheses, strict=True):

@@ -3,16 +3,18 @@
 The imports create very many objects that live as long as the process. The garbage collector is
 disabled during the imports and then ignores these objects: it would slow the imports down, and its
 writes would copy the memory pages that forks share. The imports take seconds, in which the parent
-may be killed: before them the process asks to die with it.
+may be killed: before them the process asks to die with it. They may also wait for a file system
+that does not answer, which a stack shows.
 """
 
 import gc
 import sys
 
-from ablate.processes import die_with_writer
+from ablate.processes import die_with_writer, print_stacks_on_signal
 
 if __name__ == "__main__":
     die_with_writer()
+    print_stacks_on_signal()
 
 gc.disable()
 

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from ablate.runner.devices import Device
 from ablate.runner.listener import ProgressListener
-from ablate.runner.task import Heartbeat, Task
+from ablate.runner.task import STARTING, Heartbeat, Silence, Task
 from ablate.training import Progress
 from ablate.wording import counted
 
@@ -29,13 +29,15 @@ _NARROW = 80  # columns below which the time left stands first
 
 @dataclass
 class _Running:
-    """A task at work, with its last heartbeat and the time of that."""
+    """A task at work, with its last heartbeat, and when that and its phase began."""
 
     task: Task
     device: Device
     since: float
     last_heartbeat_at: float
-    heartbeat: Heartbeat = field(default_factory=lambda: Heartbeat("", "starting"))
+    phase_since: float
+    heartbeat: Heartbeat = field(default_factory=lambda: Heartbeat("", STARTING))
+    is_stalled: bool = False
 
     @property
     def share(self) -> float:
@@ -79,11 +81,28 @@ class Display(ProgressListener):
 
     def started(self, task: Task, device: Device) -> None:
         now = self._timer()
-        self._running[task.key] = _Running(task, device, now, now)
+        self._running[task.key] = _Running(task, device, now, now, now)
 
     def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
+        running, now = self._running[task.key], self._timer()
+        if running.is_stalled:
+            silent_for = format_duration(now - running.last_heartbeat_at)
+            self.note(f"{label(task)}: goes on after {silent_for} without news")
+        if heartbeat.phase != running.heartbeat.phase:
+            running.phase_since = now
+        running.heartbeat, running.last_heartbeat_at = heartbeat, now
+        running.is_stalled = False
+
+    def stalled(self, task: Task, silence: Silence) -> None:
         running = self._running[task.key]
-        running.heartbeat, running.last_heartbeat_at = heartbeat, self._timer()
+        running.is_stalled = True
+        running.last_heartbeat_at = self._timer() - silence.seconds
+        self.note(
+            f"{label(task)}: {running.heartbeat.phase}, no news for "
+            f"{format_duration(silence.seconds)}; its process is killed after another "
+            f"{format_duration(silence.seconds_left)}; see {task.log}",
+            "red",
+        )
 
     def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
         self._n_ended += 1
@@ -157,6 +176,10 @@ class PlainDisplay(Display):
                 self._print_progress(task.key)
             self.remind()
 
+    def stalled(self, task: Task, silence: Silence) -> None:
+        with self._lock:
+            super().stalled(task, silence)
+
     def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
         with self._lock:
             super().ended(task, outcome, is_good=is_good)
@@ -184,7 +207,7 @@ class PlainDisplay(Display):
         """Print how far a task is, or for how long it has been in its phase."""
         running, now = self._running[key], self._timer()
         progress, silent_for = running.heartbeat.progress, now - running.last_heartbeat_at
-        words = [f"{running.heartbeat.phase} for {format_duration(silent_for)}"]
+        words = [f"{running.heartbeat.phase} for {format_duration(now - running.phase_since)}"]
         if progress is not None:
             words = [*filter(None, progress_texts(progress))]
             if silent_for >= self._silent_at_most_s:
@@ -221,7 +244,7 @@ class LiveDisplay(Display):
         width = max((len(_name(running)) for running in at_work), default=0)
         lines = [
             Text(
-                f"{_name(running):<{width}}  {_describe_progress(running, self.console.width)}",
+                f"{_name(running):<{width}}  {self._describe(running)}",
                 no_wrap=True,
             )
             for running in at_work
@@ -238,6 +261,12 @@ class LiveDisplay(Display):
             "" if left is None else f"{format_duration(left)} left",
         )
         return Group(*lines, total)
+
+    def _describe(self, running: _Running) -> str:
+        if running.is_stalled:
+            silent_for = format_duration(self._timer() - running.last_heartbeat_at)
+            return f"{running.heartbeat.phase}, no news for {silent_for}"
+        return _describe_progress(running, self.console.width)
 
 
 def display(console: Console) -> Display:

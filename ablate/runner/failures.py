@@ -19,13 +19,14 @@ from ablate.errors import (
     first_line_with_type,
 )
 
-Failure = Literal["memory", "killed", "engine", "process_lost", "other"]
+Failure = Literal["memory", "killed", "engine", "process_lost", "stalled", "other"]
 """Why a task left no result:
 
 ``memory``        the process or the device ran out of memory
 ``killed``        signal 9, which Linux sends when memory is short, and users may send
 ``engine``        the engine failed
 ``process_lost``  another task of the same process failed and ended it, or the machine is lost
+``stalled``       its process had stopped working, and was killed
 ``other``         anything else
 """
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ablate.runner.devices import Device
-from ablate.runner.task import Heartbeat, Task
+from ablate.runner.task import Heartbeat, Silence, Task
 from ablate.training import Progress
 
 
@@ -27,6 +27,9 @@ class ProgressListener:
 
     def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
         """Announce what a worker is doing."""
+
+    def stalled(self, task: Task, silence: Silence) -> None:
+        """Announce that a worker has sent no heartbeat for long; the next one ends that."""
 
     def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
         """Announce how a task ended, in words."""
@@ -53,6 +56,9 @@ class ForwardingListener(ProgressListener):
 
     def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
         self.listener.heartbeat(task, heartbeat)
+
+    def stalled(self, task: Task, silence: Silence) -> None:
+        self.listener.stalled(task, silence)
 
     def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
         self.listener.ended(task, outcome, is_good=is_good)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import queue
+import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,10 +21,14 @@ from ablate.runner.listener import ProgressListener
 from ablate.runner.packing import TaskGroup
 from ablate.runner.placement import plan
 from ablate.runner.retries import TaskOutcome
-from ablate.runner.task import Heartbeat, Message, ProcessExited, Task, TaskFinished
+from ablate.runner.run_log import append_to_log
+from ablate.runner.task import Heartbeat, Message, ProcessExited, Silence, Task, TaskFinished
+from ablate.runner.watchdog import Watchdog, silence_text
 from ablate.store import writable
 
 GRACE_S = 5.0
+_CHECK_S = 1.0  # between two looks at how long workers have been silent
+_KILL_S = 10.0  # that a process may take to end after signal 9
 
 
 class Pool:
@@ -34,6 +39,8 @@ class Pool:
         listener: is called when tasks start, and with their heartbeats.
         start: starts a worker.
         grace_s: seconds that workers may take to save a checkpoint when they are stopped.
+        stall_after: seconds without a heartbeat after which a worker counts as stalled; by default
+            as `Watchdog` chooses.
     """
 
     def __init__(
@@ -42,8 +49,10 @@ class Pool:
         listener: ProgressListener,
         start: StartProcess,
         grace_s: float = GRACE_S,
+        stall_after: float | None = None,
     ) -> None:
         self._grace_s = grace_s
+        self._watchdog: Watchdog[_Worker] = Watchdog(stall_after)
         self._messages: _Messages = queue.SimpleQueue()
         slots = list(worker_slots)
         differ = len(set(slots)) > 1
@@ -85,19 +94,51 @@ class Pool:
             self._start_ready(waiting, is_exclusive=is_exclusive)
             if shares_cores:
                 self._share_cores()
-            worker, process, message = self._messages.get()
-            if worker not in self._busy or worker.process is not process:
-                continue  # an idle process has ended
-            if isinstance(message, ProcessExited):
-                self._busy.remove(worker)
-                yield from self._exited(worker, message)
-            elif message.key not in worker.unfinished:
+            with suppress(queue.Empty):
+                yield from self._handle(*self._messages.get(timeout=_CHECK_S))
+            if self._messages.empty():
+                yield from self._check_silence()
+
+    def _handle(
+        self, worker: _Worker, process: WorkerProcess, message: Message
+    ) -> Iterator[TaskOutcome]:
+        """Handle a message of a worker; yield the outcomes of tasks that have ended with it."""
+        if worker not in self._busy or worker.process is not process:
+            return  # an idle process has ended
+        if isinstance(message, ProcessExited):
+            yield from self._exited(worker, message)
+        elif message.key not in worker.unfinished:
+            return
+        elif isinstance(message, TaskFinished):
+            self._watchdog.ended(worker, message.key)
+            yield worker.ended(message)
+        else:
+            self._watchdog.heard(worker, message.key, message.phase)
+            worker.heartbeat(message)
+            self._listener.heartbeat(worker.unfinished[message.key], message)
+
+    def _check_silence(self) -> Iterator[TaskOutcome]:
+        """Report, kill and abandon workers that have stopped working, as `Watchdog` says."""
+        for due in self._watchdog.overdue():
+            worker = due.worker
+            if worker.process.is_waiting:
+                self._watchdog.answered(worker)
                 continue
-            elif isinstance(message, TaskFinished):
-                yield worker.ended(message)
+            reason = silence_text(due.seconds, due.phases)
+            if due.action == "report":
+                append_to_log(worker.log, reason)
+                for task in worker.unfinished.values():
+                    self._listener.stalled(task, Silence(due.seconds, due.seconds_left))
+                if not worker.unfinished:
+                    self._listener.note(f"a worker on {worker.device}: {reason}")
+                worker.process.print_stacks(reason)
+            elif due.action == "kill":
+                worker.stalled = f"{reason}; its process was killed"
+                append_to_log(worker.log, worker.stalled)
+                worker.process.abort()
             else:
-                worker.heartbeat(message)
-                self._listener.heartbeat(worker.unfinished[message.key], message)
+                worker.close()
+                yield from self._exited(worker, ProcessExited(-signal.SIGKILL))
 
     def _start_ready(self, waiting: list[TaskGroup], *, is_exclusive: bool) -> None:
         while pair := self._next(waiting, is_exclusive=is_exclusive):
@@ -107,6 +148,8 @@ class Pool:
 
     def _exited(self, worker: _Worker, message: ProcessExited) -> list[TaskOutcome]:
         """Return how a group ended; its worker slot is free again, unless the machine is lost."""
+        self._busy.remove(worker)
+        self._watchdog.forget(worker)
         self._idle += worker.reserved
         worker.reserved = []
         if message.lost:
@@ -159,6 +202,7 @@ class Pool:
         for each in workers:
             self._idle.remove(each)
         self._busy.append(worker)
+        self._watchdog.watch(worker, worker.unfinished)
         for each in (*others, worker):
             each.shared_device |= bool(others)
         for task in group:
@@ -172,9 +216,11 @@ class _Worker:
 
     Attributes:
         device: visible to the process.
+        log: of the group.
         unfinished: the tasks that have not ended yet, by their keys.
         shared_device: whether another group has run on the device since this one began.
         reserved: workers whose devices the group uses too, and which are idle meanwhile.
+        stalled: why the process was killed, if it had stopped working; empty otherwise.
     """
 
     def __init__(self, device: Device, start: StartProcess, messages: _Messages) -> None:
@@ -182,6 +228,7 @@ class _Worker:
         self.unfinished: dict[str, Task] = {}
         self.shared_device = False
         self.reserved: list[_Worker] = []
+        self.stalled = ""
         self._largest: dict[str, int] = {}  # sentences in the largest batch of each task
         self._failed: Task | None = None  # whose failure has ended the process of all others
         self._must_restart = False
@@ -220,15 +267,16 @@ class _Worker:
         self.unfinished = {task.key: task for task in group}
         self.shared_device = len(group) > 1
         self._largest, self._failed, self._must_restart = {}, None, False
+        self.stalled = ""
         self._cores = 1
-        self._log = group[0].log
+        self.log = group[0].log
         for task in group:
-            text = "" if task is group[0] else f"It shared a process, see {self._log}\n"
+            text = "" if task is group[0] else f"It shared a process, see {self.log}\n"
             with writable(task.log):
                 task.log.parent.mkdir(parents=True, exist_ok=True)
                 with task.log.open("a", encoding="utf-8") as log:
                     log.write(text)
-        self._n_logged = self._log.stat().st_size
+        self._n_logged = self.log.stat().st_size
         gpus = [w.device.index for w in self.reserved if w.device.index is not None]
         device = replace(self.device, others=tuple(gpus))
         for worker in self.reserved:  # on a cluster its process may occupy a device of this group
@@ -272,6 +320,8 @@ class _Worker:
         if self._must_restart:
             self.close()
         unfinished, self.unfinished = list(self.unfinished.values()), {}
+        if self.stalled:
+            return [self._ended(task, "stalled", self.stalled) for task in unfinished]
         if message.lost:
             return [self._ended(task, "process_lost", message.lost) for task in unfinished]
         if message.status == 0:
@@ -284,21 +334,25 @@ class _Worker:
         return [self._ended(task, failure, _reason(message.status, log)) for task in unfinished]
 
     def close(self) -> None:
-        """Kill the process, if there is one; it must be idle, so that nothing is lost."""
+        """Kill the process, if there is one; it must be idle, so that nothing is lost.
+
+        One that cannot be killed, as it waits for a device or a file system, is left alone.
+        """
         if self._started is None:
             return
         process, thread = self._started
         self._started = None
         process.kill()
-        thread.join()
-        process.close()
+        thread.join(_KILL_S)
+        if not thread.is_alive():
+            process.close()
 
     def _printed(self) -> str:
         """Return what the log has got since the group began.
 
         A log that has become shorter is that of a machine with a folder of its own: all of it.
         """
-        content = self._log.read_bytes()
+        content = self.log.read_bytes()
         start = self._n_logged if self._n_logged <= len(content) else 0
         return content[start:].decode("utf-8", errors="replace").strip()
 

@@ -160,7 +160,8 @@ def _retry_probe(
         The next attempt at it by its key; empty if there is none.
     """
     task = outcome.task
-    again = retry(outcome) if task.round == 0 or outcome.failure == "process_lost" else None
+    is_lost = outcome.failure in ("process_lost", "stalled")
+    again = retry(outcome) if task.round == 0 or is_lost else None
     text = outcome.reason or "done"
     if again is not None:
         text += f"; once more, {again.change}"

@@ -27,7 +27,7 @@ import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from ablate.errors import DivergedError, RunError, StoppedError
-from ablate.processes import die_with_parent, exit_reason
+from ablate.processes import die_with_parent, exit_reason, print_stacks_on_signal
 from ablate.registry import adopt
 from ablate.runner.devices import compute_deterministically
 from ablate.runner.failures import Failure, RankLostError, failure_of, failure_of_exit, reason_of
@@ -214,6 +214,7 @@ def _serve(parent: int, own: Connection, task: Task, follow: Follow) -> NoReturn
 def set_up(task: Task) -> None:
     """Prepare a process for a task, or for a group of tasks with the same device and plugins."""
     torch.set_num_threads(1)
+    print_stacks_on_signal()
     if task.device == "cuda":
         compute_deterministically()
     for plugin in task.plugins or ():

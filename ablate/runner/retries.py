@@ -4,6 +4,7 @@
                     with its weights split over its devices, if it has several
                     in micro-batches 1/2, 1/4, ... of the usual size, down to single sentences
     engine          in a fresh process, with the eager engine, unless it has several devices
+    stalled         once, in another process; in one of its own, if it shared one
     other           in a process of its own, if it shared one
 
 In micro-batches, or with split weights, a run keeps its identity. With the eager engine it is the
@@ -68,9 +69,21 @@ def retry(outcome: TaskOutcome) -> Retry | None:
         return _with_eager(outcome.task, outcome.reason or "")
     if outcome.failure == "process_lost":
         return Retry(task, "in another process")
+    if outcome.failure == "stalled":
+        return _after_stall(task)
     if task.runs_per_process > 1:
         return Retry(replace(task, isolation="process"), "in a process of its own")
     return None
+
+
+def _after_stall(task: Task) -> Retry | None:
+    """Return the next attempt after a process that had stopped working; None after the second."""
+    if task.has_stalled:
+        return None
+    if task.runs_per_process > 1:
+        again = replace(task, has_stalled=True, isolation="process")
+        return Retry(again, "in a process of its own")
+    return Retry(replace(task, has_stalled=True), "in another process")
 
 
 def _with_more_memory(task: Task, outcome: TaskOutcome) -> Retry | None:

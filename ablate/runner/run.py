@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +17,7 @@ from safetensors.torch import save_model
 from ablate import measuring
 from ablate.config import RunSpec
 from ablate.cuda_graphs import GraphCapturer
-from ablate.data.batches import Batches, Encoded
+from ablate.data.batches import Batch, Batches, Encoded
 from ablate.data.prepare import Prepared, prepare
 from ablate.data.tokenizer import PAD
 from ablate.decoding import Search, translate
@@ -49,6 +49,7 @@ def run_one(
     report: Report,
     should_stop: Callable[[], bool],
     cores: Callable[[], int] = lambda: 1,
+    goes_on: Callable[[], None] = lambda: None,
 ) -> Record:
     """Train and measure one run, or continue it, unless it has been done meanwhile.
 
@@ -64,6 +65,7 @@ def run_one(
         should_stop: called often; on True the run saves a checkpoint and stops.
         cores: called often; returns how many cores of a CPU the run may keep busy, which does not
             change its numbers.
+        goes_on: called with every batch that is evaluated or translated.
 
     Raises:
         StoppedError: if ``should_stop`` returned True; the next call continues.
@@ -79,7 +81,7 @@ def run_one(
         if record is None:
             store.set_aside(task.key)
         folder = store.path(task.key)
-        attempt = _Attempt(resume(task, folder), folder, report, should_stop, cores)
+        attempt = _Attempt(resume(task, folder), folder, report, should_stop, cores, goes_on)
         record = attempt.record(store.load_probe(task.probe))
         store.save(record)
         if is_finished(record):
@@ -103,9 +105,11 @@ class _Attempt:
         report: Report,
         should_stop: Callable[[], bool],
         cores: Callable[[], int],
+        goes_on: Callable[[], None],
     ) -> None:
         self.task, self.folder = task, folder
         self.report, self.should_stop, self.cores = report, should_stop, cores
+        self.goes_on = goes_on
         self.error: Exception | None = None
         self.spec = RunSpec.model_validate(task.spec)
         self.device = torch.device(task.device)
@@ -286,7 +290,13 @@ class _Attempt:
         bitext, encoded = prepared.text.tests[name], prepared.tests[name]
         search = build(Search, self.spec.decoding, at="decoding")
         best = translate(
-            model, search, encoded.src, self._tokens_without_gradient(), self.device, self.capturer
+            model,
+            search,
+            encoded.src,
+            self._tokens_without_gradient(),
+            self.device,
+            self.capturer,
+            self.goes_on,
         )
         lines = [prepared.tokenizers.decode_tgt(hypotheses[0].tokens) for hypotheses in best]
         self._write(translations_file(name), "".join(f"{s}\n" for s in lines))
@@ -309,7 +319,12 @@ class _Attempt:
 
     def _likelihood(self, model: Transformer, encoded: Encoded) -> measuring.Likelihood:
         batches = Batches(encoded, self._tokens_without_gradient(), PAD, self.device)
-        return measuring.likelihood(model, batches.in_order(), self.task.precision)
+        return measuring.likelihood(model, self._reported(batches.in_order()), self.task.precision)
+
+    def _reported(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        for batch in batches:
+            self.goes_on()
+            yield batch
 
     def _tokens_without_gradient(self) -> int:
         """Return how many tokens a batch may have whose activations are not kept."""
@@ -323,7 +338,8 @@ class _Attempt:
 def follow_run(task: Task, ranks: Ranks) -> None:
     """Execute a run's part for a rank other than the first."""
     folder = Store(task.results).path(task.key)
-    _Attempt(task, folder, lambda *_: None, lambda: False, lambda: 1).follow(ranks)
+    attempt = _Attempt(task, folder, lambda *_: None, lambda: False, lambda: 1, lambda: None)
+    attempt.follow(ranks)
 
 
 def _nll_and_perplexity(likelihood: measuring.Likelihood) -> Record:

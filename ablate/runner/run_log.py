@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 from ablate.printable import printable
 from ablate.runner.display import label, progress_texts
@@ -15,6 +16,12 @@ from ablate.runner.task import Task
 from ablate.training import Progress
 
 _EVERY_S = 30.0
+
+
+def append_to_log(log: Path, text: str) -> None:
+    """Append a line with the date to the log of a task that another process executes."""
+    with suppress(OSError), log.open("a", encoding="utf-8") as file:  # on a full disk
+        file.write(f"{now()}  {text}\n")
 
 
 class RunLog:

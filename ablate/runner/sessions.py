@@ -24,7 +24,7 @@ from ablate.printable import printable_content
 from ablate.runner.devices import Device
 from ablate.runner.listener import ForwardingListener, ProgressListener
 from ablate.runner.provenance import now
-from ablate.runner.task import Heartbeat, Task
+from ablate.runner.task import Heartbeat, Silence, Task
 from ablate.store import writable, write_whole
 
 _EVERY_S = 2.0
@@ -46,6 +46,7 @@ class RunningTask:
         seconds_left: of its training; None until it is known.
         since: when it began.
         seconds: how long it had been at work when the file was written.
+        silent_seconds: how long it had sent nothing by then, if that is too long; else 0.
     """
 
     task: str
@@ -57,6 +58,7 @@ class RunningTask:
     n_steps: int | None = None
     seconds_left: float | None = None
     seconds: float = 0.0
+    silent_seconds: float = 0.0
 
 
 @dataclass
@@ -117,6 +119,7 @@ class SessionFile(ForwardingListener):
         self._file, self._timer = file, timer
         self._session = Session(socket.gethostname(), os.getpid(), experiment, now(), now())
         self._running: dict[str, tuple[RunningTask, float]] = {}  # with the time of its beginning
+        self._silent_since: dict[str, float] = {}  # of tasks that are stalled
         self._began = self._next_at = timer()
         self._lock = threading.Lock()
 
@@ -139,17 +142,26 @@ class SessionFile(ForwardingListener):
         with self._lock:
             running, _ = self._running[task.key]
             running.phase = heartbeat.phase
+            goes_on = self._silent_since.pop(task.key, None) is not None
+            running.silent_seconds = 0.0
             if progress is not None:
                 running.step, running.n_steps = progress.step, progress.n_steps
             running.seconds_left = None if progress is None else progress.seconds_left
-            if self._timer() >= self._next_at:
+            if goes_on or self._timer() >= self._next_at:
                 self._write()
         super().heartbeat(task, heartbeat)
+
+    def stalled(self, task: Task, silence: Silence) -> None:
+        with self._lock:
+            self._silent_since[task.key] = self._timer() - silence.seconds
+            self._write()
+        super().stalled(task, silence)
 
     def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
         with self._lock:
             self._session.n_ended += 1
             self._running.pop(task.key, None)
+            self._silent_since.pop(task.key, None)
             if not is_good:
                 failures = [*self._session.failures, f"{_name(task)}: {outcome}"]
                 self._session.failures = failures[-_MOST_FAILURES:]
@@ -166,6 +178,8 @@ class SessionFile(ForwardingListener):
         present = self._timer()
         for running, began in self._running.values():
             running.seconds = present - began
+        for key, since in self._silent_since.items():
+            self._running[key][0].silent_seconds = present - since
         self._session.running = [running for running, _ in self._running.values()]
         self._session.updated, self._session.seconds = now(), present - self._began
         with suppress(StoreError):  # on a full disk; the runs report that themselves

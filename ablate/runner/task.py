@@ -46,6 +46,7 @@ class Task:
         seconds: how long it will train alone on its device; infinite if that is not known.
         corpus_fingerprint: of the content that the run's hash covers; empty: any.
         teacher_sha256: of the translations of a teacher that the run's hash covers; empty: any.
+        has_stalled: whether it is repeated because its process had stopped working.
         plugins: that the worker loads; by default those whose parts the run uses. It must not see
             others, because the run's hash does not cover them.
     """
@@ -73,6 +74,7 @@ class Task:
     seconds: float = math.inf
     corpus_fingerprint: str = ""
     teacher_sha256: str = ""
+    has_stalled: bool = False
     plugins: tuple[Plugin, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -158,13 +160,16 @@ class Task:
         return cls(**{**data, "results": Path(data["results"]), "plugins": loaded})
 
 
+STARTING = "starting"
+"""The phase of a task whose process has sent nothing yet."""
+
 WAITING = "waiting for another process"
 """The phase of a task that has changed nothing yet."""
 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """What a worker is doing now.
+    """What a worker is doing now; sent again while it goes on, with the same phase and progress.
 
     Attributes:
         key: of the task.
@@ -177,6 +182,19 @@ class Heartbeat:
     phase: str
     progress: Progress | None = None
     largest_batch: int | None = None
+
+
+@dataclass(frozen=True)
+class Silence:
+    """A worker has sent no heartbeat for long.
+
+    Attributes:
+        seconds: for how long.
+        seconds_left: until its process is killed.
+    """
+
+    seconds: float
+    seconds_left: float
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,11 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NoReturn, TextIO
@@ -30,7 +32,7 @@ from typing import NoReturn, TextIO
 import torch
 
 from ablate.errors import RunError, StoppedError
-from ablate.processes import die_with_parent
+from ablate.processes import STACK_SIGNAL, die_with_parent
 from ablate.registry import PluginError
 from ablate.runner.devices import n_cores
 from ablate.runner.failures import failure_of, reason_of
@@ -41,16 +43,26 @@ from ablate.runner.ranks import set_up
 from ablate.runner.run import run_one
 from ablate.runner.run_log import RunLog
 from ablate.runner.staleness import code_digest
-from ablate.runner.task import Heartbeat, Message, ProcessExited, Task, TaskFinished, to_line
+from ablate.runner.task import (
+    STARTING,
+    Heartbeat,
+    Message,
+    ProcessExited,
+    Task,
+    TaskFinished,
+    to_line,
+)
 from ablate.store import Store
 from ablate.training import Progress
 
+_HEARTBEAT_S = 1.0
 _Send = Callable[[Message], None]
 
 
 def main() -> int:
     """Do groups of tasks until there are no more; return the exit status."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(STACK_SIGNAL, signal.SIG_IGN)  # until a group begins, in this process or a fork
     code_digest()  # cached, as is `git`: the files may change before a fork needs the results
     git()
     send = _message_channel()
@@ -179,18 +191,17 @@ def _execute_task(
         StoppedError: if ``should_stop`` returned True.
     """
     store, log = Store(task.results), RunLog(task)
+    reporter = Reporter(task, log, send)
 
-    def report(
-        phase: str, progress: Progress | None = None, largest_batch: int | None = None
-    ) -> None:
-        log.progress(phase, progress)
-        send(Heartbeat(task.key, phase, progress, largest_batch))
+    def next_step() -> bool:
+        reporter.goes_on()
+        return should_stop()
 
     try:
         if task.action == "probe":
-            probe_one(task, store, report)
+            probe_one(task, store, reporter)
         else:
-            run_one(task, store, report, should_stop, cores)
+            run_one(task, store, reporter, next_step, cores, reporter.goes_on)
     except StoppedError:
         log.line("stopped; the next call continues")
         raise
@@ -201,6 +212,41 @@ def _execute_task(
         return TaskFinished(task.key, failure_of(error), reason_of(error))
     log.line("ended")
     return TaskFinished(task.key)
+
+
+class Reporter:
+    """Logs and sends what a task does.
+
+    Args:
+        task: of the heartbeats.
+        log: of the task.
+        send: sends a message to the pool.
+        timer: returns the present time in seconds.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        log: RunLog,
+        send: _Send,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log, self._send, self._timer = log, send, timer
+        self._last, self._sent_at = Heartbeat(task.key, STARTING), timer()
+
+    def __call__(
+        self, phase: str, progress: Progress | None = None, largest_batch: int | None = None
+    ) -> None:
+        self._log.progress(phase, progress)
+        self._last = replace(self._last, phase=phase, progress=progress)
+        self._sent_at = self._timer()
+        self._send(replace(self._last, largest_batch=largest_batch))
+
+    def goes_on(self) -> None:
+        """Send the last heartbeat again if a second has passed; called with every step of work."""
+        if self._timer() - self._sent_at >= _HEARTBEAT_S:
+            self._sent_at = self._timer()
+            self._send(self._last)
 
 
 def _message_channel() -> _Send:

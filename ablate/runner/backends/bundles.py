@@ -28,11 +28,11 @@ def outputs_of(task: Task) -> Bundle:
 
 
 def inputs_of(group: TaskGroup) -> Bundle:
-    """Return the files of the store that tasks read: their probes, and runs to resume."""
+    """Return the files of the store that tasks read or continue: probes, logs, runs to resume."""
     bundle: Bundle = {}
     for task in group:
         store = Store(task.results)
-        bundle |= _read([store.probe_path(task.probe)], task.results)
+        bundle |= _read([store.probe_path(task.probe), task.log], task.results)
         if (store.path(task.key) / "checkpoint.pt").exists() and not task.fresh:
             bundle |= outputs_of(task)  # with the checkpoint
     return bundle

@@ -36,12 +36,15 @@ class BackendRequest:
         jobs: runs at a time: on each GPU, or cores of the CPU; None: as many as there are.
         results: the folder of results.
         options: of this backend alone, by name.
+        stall_after: seconds without a heartbeat after which a worker is reported, and killed after
+            as many again; None: as `Watchdog` chooses.
     """
 
     device: str = "auto"
     jobs: int | None = None
     results: Path = Path("results")
     options: Mapping[str, str] = field(default_factory=dict)
+    stall_after: float | None = None
 
 
 class Backend(ABC):
@@ -120,6 +123,10 @@ class WorkerProcess(Protocol):
     def is_running(self) -> bool:
         """Return whether it can execute another group."""
 
+    @property
+    def is_waiting(self) -> bool:
+        """Return whether it waits for a cluster to start it, which may take any time."""
+
     def begin(self, group: TaskGroup) -> None:
         """Send the tasks of a group; if the process has died, `messages` reports that."""
 
@@ -128,6 +135,16 @@ class WorkerProcess(Protocol):
 
     def messages(self) -> Iterator[Message]:
         """Yield the messages of the process; the last is a `ProcessExited`, once it has ended."""
+
+    def print_stacks(self, reason: str) -> None:
+        """Append its Python stacks to the log of its group, as far as that is possible.
+
+        Args:
+            reason: is in the log of the calling process; if the log is another, it comes first.
+        """
+
+    def abort(self) -> None:
+        """Kill a process that has stopped working; `messages` reports that, with what is left."""
 
     def terminate(self) -> None:
         """Ask it to save a checkpoint and to stop."""

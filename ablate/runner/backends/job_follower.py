@@ -15,10 +15,13 @@ from ablate.runner.devices import Device
 from ablate.runner.failures import Failure
 from ablate.runner.listener import ProgressListener
 from ablate.runner.retries import TaskOutcome
-from ablate.runner.task import Heartbeat, Task
+from ablate.runner.run_log import append_to_log
+from ablate.runner.task import Heartbeat, Silence, Task
+from ablate.runner.watchdog import Watchdog, silence_text
 
 _POLL_S = 0.2
 _CHECK_S = {"slurm": 15.0, "local": 1.0}
+_DELAY_S = 60.0  # that messages may take through a file system of several machines
 _MAX_LOSSES = 3
 """A task that is lost with its job so often is assumed to be the cause, and fails."""
 _FAILURES: dict[str, Failure] = {"OUT_OF_MEMORY": "killed", "CANCELLED": "other"}
@@ -33,6 +36,8 @@ class JobFollower:
         logs: the folder of the jobs' logs.
         submit: called with the number of worker slots that entries need; submits missing jobs.
             Without it entries are given up when no job is left.
+        stall_after: as in `BackendRequest`. A job watches its own workers; a job that is silent
+            itself, for longer than these may be, is killed.
     """
 
     def __init__(
@@ -41,7 +46,11 @@ class JobFollower:
         listener: ProgressListener,
         logs: Path,
         submit: Callable[[int], None] | None = None,
+        stall_after: float | None = None,
     ) -> None:
+        self._watchdog: Watchdog[tuple[str, str]] = Watchdog(stall_after, delay_s=_DELAY_S)
+        self._watched: set[tuple[str, str]] = set()  # entries and their jobs
+        self._stalled: dict[str, str] = {}  # jobs that were killed, with the reason
         self._queue, self._listener, self._logs, self._submit = queue, listener, logs, submit
         self._tasks: dict[tuple[str, str], Task] = {}  # by entry and key
         self._started: set[tuple[str, str]] = set()
@@ -69,6 +78,7 @@ class JobFollower:
             is_checked = time.monotonic() >= check_at
             ended_jobs = self._ended_jobs() if is_checked else {}
             yield from self._relay_messages()
+            self._check_silence()
             if is_checked:
                 yield from self._handle_ended_jobs(names, ended_jobs)
                 _, cluster = self._queue.jobs()
@@ -91,6 +101,7 @@ class JobFollower:
     def _relay_messages(self) -> Iterator[TaskOutcome]:
         for message in self._queue.read_messages():
             task = self._tasks.get((message.entry, message.key))
+            self._note_sign_of_life(message)
             if task is not None:
                 yield from self._relay(message, task)
 
@@ -101,10 +112,56 @@ class JobFollower:
             self._listener.started(task, message.device or Device(task.device, node=message.job))
         if message.heartbeat is not None:
             self._heartbeat(task, message.heartbeat)
+        if message.silence is not None:
+            self._listener.stalled(task, message.silence)
         if message.kind == "ended":
             del self._tasks[task_id]
             has_begun = self._largest_batches.get(task.key) is not None  # in an earlier job, too
             yield TaskOutcome(replace(task, fresh=task.fresh and not has_begun), **message.outcome)
+
+    def _note_sign_of_life(self, message: JobMessage) -> None:
+        job = message.entry, message.job
+        self._watch(job)
+        if message.heartbeat is not None:
+            self._watchdog.heard(job, message.key, message.heartbeat.phase)
+        self._watchdog.answered(job)
+        if message.kind == "ended":
+            self._watchdog.ended(job, message.key)
+
+    def _check_silence(self) -> None:
+        """Report jobs that are silent themselves, and kill them: then they count as lost."""
+        _, cluster = self._queue.jobs()
+        for due in self._watchdog.overdue():
+            entry, job = due.worker
+            reason = f"job {job}: {silence_text(due.seconds, due.phases)}"
+            if due.action == "kill":
+                reason += "; it was killed"
+                self._stalled[job] = reason
+                slurm_cluster.kill([job], cluster)
+            for task in [task for (name, _), task in self._tasks.items() if name == entry]:
+                append_to_log(task.log, reason)
+                if due.action == "report" and (entry, task.key) in self._started:
+                    self._listener.stalled(task, Silence(due.seconds, due.seconds_left))
+
+    def _watch_jobs(self, entries: Sequence[Entry]) -> None:
+        """Watch the jobs that have taken entries with tasks that have not ended."""
+        open_entries = {name for name, _ in self._tasks}
+        taken = {
+            (entry.name, entry.job)
+            for entry in entries
+            if entry.job and not entry.is_over and entry.name in open_entries
+        }
+        for job in self._watched - taken:
+            self._watchdog.forget(job)
+        self._watched &= taken
+        for job in taken:
+            self._watch(job)
+
+    def _watch(self, job: tuple[str, str]) -> None:
+        keys = [key for entry, key in self._tasks if entry == job[0]]
+        if keys and job not in self._watched:
+            self._watchdog.watch(job, keys)
+            self._watched.add(job)
 
     def _heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
         if heartbeat.largest_batch is not None:
@@ -125,6 +182,7 @@ class JobFollower:
         n_needed = 0
         entries = self._queue.entries()
         yield from self._given_up(entries)
+        self._watch_jobs(entries)
         for entry in entries:
             if entry.name not in names or entry.is_over:
                 continue
@@ -169,6 +227,8 @@ class JobFollower:
             self._losses[task.key] += 1
             is_often = self._losses[task.key] >= _MAX_LOSSES
             failure = _FAILURES.get(state, "other" if is_often else "process_lost")
+            if entry.job in self._stalled:
+                failure, reason = "stalled", self._stalled[entry.job]
             largest = self._largest_batches.get(task.key)
             yield TaskOutcome(task, failure, reason, len(unfinished) > 1, largest)
 

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ablate.processes import signal_blocked
+from ablate.processes import request_stacks, signal_blocked
 from ablate.runner import devices
 from ablate.runner.backends.contract import Backend, BackendRequest
 from ablate.runner.devices import Device
 from ablate.runner.listener import ProgressListener
 from ablate.runner.packing import TaskGroup
 from ablate.runner.pool import Pool
+from ablate.runner.run_log import append_to_log
 from ablate.runner.task import Message, ProcessExited, parse_message
 
 WORKER = (sys.executable, "-P", "-m", "ablate.runner")
@@ -28,14 +29,20 @@ class Local(Backend):
     Args:
         worker_slots: one device for each worker that may be at work at the same time.
         command: starts a worker.
+        stall_after: as in `BackendRequest`.
     """
 
-    def __init__(self, worker_slots: Sequence[Device], command: Sequence[str] = WORKER) -> None:
+    def __init__(
+        self,
+        worker_slots: Sequence[Device],
+        command: Sequence[str] = WORKER,
+        stall_after: float | None = None,
+    ) -> None:
         self.worker_slots = worker_slots
-        self._command = command
+        self._command, self._stall_after = command, stall_after
 
     def pool(self, listener: ProgressListener, grace_s: float) -> Pool:
-        return Pool(self.worker_slots, listener, self._start, grace_s)
+        return Pool(self.worker_slots, listener, self._start, grace_s, self._stall_after)
 
     def _start(self, device: Device, group: TaskGroup) -> LocalProcess:
         return LocalProcess(device, group[0].log, self._command)
@@ -47,7 +54,8 @@ def open_backend(request: BackendRequest) -> Local:
     Raises:
         DeviceError: if the machine lacks the device.
     """
-    return Local(devices.worker_slots(devices.find(request.device), request.jobs))
+    slots = devices.worker_slots(devices.find(request.device), request.jobs)
+    return Local(slots, stall_after=request.stall_after)
 
 
 def python_path() -> str:
@@ -62,9 +70,15 @@ class LocalProcess:
         device: the device visible to it.
         log: standard error before its first group is appended to this file.
         command: starts it.
+
+    Attributes:
+        log: of the group that it executes.
     """
 
+    is_waiting = False
+
     def __init__(self, device: Device, log: Path, command: Sequence[str] = WORKER) -> None:
+        self.log = log
         environment = {**os.environ, **device.environment(), "PYTHONPATH": python_path()}
         with signal_blocked(signal.SIGINT), log.open("ab") as stderr:
             self._process = subprocess.Popen(
@@ -83,6 +97,7 @@ class LocalProcess:
 
     def begin(self, group: TaskGroup) -> None:
         """Send the tasks; the pipe stays open, so that EOF means that this process has ended."""
+        self.log = group[0].log
         self._send("".join(task.to_line() for task in group) + "\n")
 
     def grant(self, n_cores: int) -> None:
@@ -97,6 +112,13 @@ class LocalProcess:
                 continue
             yield message
         yield ProcessExited(self._process.wait())
+
+    def print_stacks(self, reason: str) -> None:
+        for line in request_stacks(self._process.pid):
+            append_to_log(self.log, line)
+
+    def abort(self) -> None:
+        self.kill()
 
     def terminate(self) -> None:
         self._process.terminate()

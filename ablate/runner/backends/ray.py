@@ -81,6 +81,7 @@ class RayBackend(Backend):
     """
 
     def __init__(self, request: BackendRequest) -> None:
+        self._stall_after = request.stall_after
         alive = _nodes()
         kind = _kind(request.device, alive)
         n_jobs = request.jobs or math.inf
@@ -106,7 +107,7 @@ class RayBackend(Backend):
         ]
 
     def pool(self, listener: ProgressListener, grace_s: float) -> Pool:
-        return Pool(self.worker_slots, listener, self._start, grace_s)
+        return Pool(self.worker_slots, listener, self._start, grace_s, self._stall_after)
 
     def close(self) -> None:
         ray.shutdown()
@@ -186,10 +187,16 @@ class RayProcess:
         self._is_shared, self._serves_one_group = is_shared, serves_one_group
         self._tasks: dict[str, Task] = {}
         self._ended = threading.Event()
+        self._ready = relay.__ray_ready__.remote()
 
     @property
     def is_running(self) -> bool:
         return not self._ended.is_set() and not (self._serves_one_group and self._tasks)
+
+    @property
+    def is_waiting(self) -> bool:
+        is_ready, _ = ray.wait([self._ready], timeout=0)
+        return not is_ready
 
     def begin(self, group: TaskGroup) -> None:
         self._tasks = {task.key: task for task in group}
@@ -209,6 +216,12 @@ class RayProcess:
             self._ended.set()
             yield self._exited(error)
         self.kill()
+
+    def print_stacks(self, reason: str) -> None:
+        self._relay.print_stacks.remote(reason)
+
+    def abort(self) -> None:
+        self._relay.abort.remote()
 
     def terminate(self) -> None:
         self._relay.terminate.remote()

@@ -14,6 +14,7 @@ from ablate.runner.backends.bundles import Bundle, outputs_of, write
 from ablate.runner.backends.local import LocalProcess
 from ablate.runner.devices import Device
 from ablate.runner.packing import TaskGroup
+from ablate.runner.run_log import append_to_log
 from ablate.runner.task import Message, ProcessExited, Task, TaskFinished
 from ablate.writing import remove_tree
 
@@ -37,7 +38,7 @@ class RelayedMessage:
 class Relay:
     """A Ray actor that starts a worker process on its node and forwards messages both ways.
 
-    The driver calls `begin`, `grant` and `terminate` one at a time, and `receive` concurrently.
+    The driver calls all methods but `receive` one at a time, and `receive` concurrently.
 
     Args:
         device: the device visible to the process.
@@ -82,6 +83,19 @@ class Relay:
         """Let the process keep so many cores busy."""
         if self._process is not None:
             self._process.grant(n_cores)
+
+    def print_stacks(self, reason: str) -> None:
+        """Let the process print its Python stacks into its log."""
+        if self._process is None:
+            return
+        if not self._is_shared:
+            append_to_log(self._process.log, reason)
+        self._process.print_stacks(reason)
+
+    def abort(self) -> None:
+        """Kill the process; its exit is a message like others, with the outputs of its tasks."""
+        if self._process is not None:
+            self._process.abort()
 
     def terminate(self) -> None:
         """Ask the process to save a checkpoint and to stop."""

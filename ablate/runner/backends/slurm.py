@@ -58,7 +58,7 @@ class SlurmBackend(Backend):
         self.logs = _folder(self.results) / "logs"
         name = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}"
         self.queue = TaskQueue(_folder(self.results) / name)
-        self._request = request
+        self._request, self.stall_after = request, request.stall_after
         self._submitted: list[Any] = []
         self._running_elsewhere: set[str] = set()  # keys of tasks in jobs of earlier calls
         self._earlier_jobs: list[str] = []  # jobs of earlier calls that are followed
@@ -110,6 +110,7 @@ class SlurmBackend(Backend):
             jobs=self._request.jobs,
             idle_s=idle_s,
             is_listed=self.options.is_detached,
+            stall_after=self._request.stall_after,
         )
         new = slurm_cluster.submit(job, n_new, self.options, self.logs)
         self._submitted += new
@@ -131,7 +132,7 @@ class SlurmBackend(Backend):
             remaining = [task for entry in entries for task in entry.tasks if not entry.is_over]
             what = f"{counted(len(remaining), 'task')} of an earlier call: {_describe_jobs(jobs)}"
             listener.expect(remaining, what, len(jobs))
-            follower = JobFollower(queue, listener, self.logs)
+            follower = JobFollower(queue, listener, self.logs, stall_after=self.stall_after)
             yield from follower.follow(entries, is_blocking=not self.options.is_detached)
             unfinished = [entry for entry in queue.entries() if not entry.is_over]
             self._running_elsewhere |= {task.key for entry in unfinished for task in entry.tasks}
@@ -276,7 +277,10 @@ class SlurmPool:
         queue.create()
         entries = [Entry(queue.add([group]), [group]) for group in groups]
         self._submit(sum(entry.n_slots for entry in entries))
-        follower = JobFollower(queue, self._listener, self._backend.logs, self._submit)
+        backend = self._backend
+        follower = JobFollower(
+            queue, self._listener, backend.logs, self._submit, backend.stall_after
+        )
         yield from follower.follow(entries)
 
     def _submit(self, n_runs: int) -> None:

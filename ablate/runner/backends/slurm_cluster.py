@@ -15,6 +15,7 @@ from submitit.core.core import Job
 from submitit.core.utils import JobPaths
 from submitit.helpers import environment_variables
 
+from ablate.processes import descendants
 from ablate.runner.backends.contract import ClusterError
 from ablate.runner.backends.local import python_path
 from ablate.runner.backends.slurm_options import SlurmOptions
@@ -72,6 +73,17 @@ def cancel(jobs: Sequence[str], cluster: str, *, only_pending: bool = False) -> 
             if _is_controller(job):
                 with suppress(ProcessLookupError):
                     os.kill(int(job), signal.SIGTERM)
+
+
+def kill(jobs: Sequence[str], cluster: str) -> None:
+    """End jobs that do not answer; Slurm does so when a cancelled one has not ended in time."""
+    if cluster == "slurm":
+        cancel(jobs, cluster)
+        return
+    for job in filter(_is_controller, jobs):
+        for process in (int(job), *descendants(int(job))):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
 
 
 def log_of(job: str, logs: Path) -> Path:

@@ -32,13 +32,14 @@ from ablate.runner.packing import TaskGroup
 from ablate.runner.pool import Pool
 from ablate.runner.retries import TaskOutcome
 from ablate.runner.sessions import session_file
-from ablate.runner.task import Heartbeat, Task
+from ablate.runner.task import Heartbeat, Silence, Task
 
 SAVE_TIMEOUT_S = 60.0
 """How long workers may take to save checkpoints; Slurm sends SIGUSR2 90 seconds ahead."""
 _SIGNAL_TIMEOUT_S = 120.0  # after SIGTERM, until the job goes on because Slurm has not ended it
 _POLL_S = 0.5
 _HEARTBEAT_S = 1.0
+_SAME_HEARTBEAT_S = 10.0  # of one that only says that a task goes on
 
 
 @dataclass
@@ -52,6 +53,7 @@ class QueueJob:
         idle_s: seconds that it waits for further entries before it ends.
         is_listed: whether ``ablate status`` lists the job; needed after --detach, because the
             process that would be listed has ended.
+        stall_after: as in `BackendRequest`.
         command: starts a worker process.
     """
 
@@ -60,6 +62,7 @@ class QueueJob:
     jobs: int | None
     idle_s: float
     is_listed: bool = False
+    stall_after: float | None = None
     command: Sequence[str] = WORKER
     _pool_context: ExitStack = field(default_factory=ExitStack, init=False, repr=False)
 
@@ -134,7 +137,7 @@ class QueueJob:
         with self._pool_context:
             writer = _MessageWriter(queue, job)
             pool = self._pool_context.enter_context(
-                Pool(slots, writer, self._start, SAVE_TIMEOUT_S)
+                Pool(slots, writer, self._start, SAVE_TIMEOUT_S, self.stall_after)
             )
             while True:
                 if entries := list(_take_entries(queue, job, len(slots))):
@@ -195,7 +198,7 @@ class _MessageWriter(ForwardingListener):
         super().__init__(ProgressListener())
         self.queue, self.job = queue, job
         self._entry_names: dict[str, str] = {}
-        self._last: dict[str, tuple[str, float]] = {}  # phase and time of the last heartbeat
+        self._last: dict[str, tuple[Heartbeat, float]] = {}  # the last heartbeats, with the time
 
     def begin(self, entries: Sequence[Entry]) -> None:
         """Set the entries whose tasks will be executed, and announce them."""
@@ -209,13 +212,19 @@ class _MessageWriter(ForwardingListener):
         super().started(task, device)
 
     def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
-        """Write a heartbeat if its phase or batch is new, or once a second."""
-        phase, last = self._last.get(task.key, ("", 0.0))
+        """Write a heartbeat if its phase or batch is new, or once a second; rarely one again."""
+        before, last = self._last.get(task.key, (None, 0.0))
+        is_new = before is None or before.phase != heartbeat.phase or heartbeat.largest_batch
+        every_s = _SAME_HEARTBEAT_S if heartbeat == before else _HEARTBEAT_S
         now = time.monotonic()
-        if phase != heartbeat.phase or heartbeat.largest_batch or now - last >= _HEARTBEAT_S:
-            self._last[task.key] = heartbeat.phase, now
+        if is_new or now - last >= every_s:
+            self._last[task.key] = replace(heartbeat, largest_batch=None), now
             self._post("heartbeat", task, heartbeat=heartbeat)
         super().heartbeat(task, heartbeat)
+
+    def stalled(self, task: Task, silence: Silence) -> None:
+        self._post("stalled", task, silence=silence)
+        super().stalled(task, silence)
 
     def task_ended(self, outcome: TaskOutcome) -> None:
         """Write the outcome of a task."""
@@ -230,6 +239,6 @@ class _MessageWriter(ForwardingListener):
         self.ended(outcome.task, outcome.reason or "done", is_good=is_good)
 
     def _post(
-        self, kind: Literal["started", "heartbeat", "ended"], task: Task, **more: Any
+        self, kind: Literal["started", "heartbeat", "stalled", "ended"], task: Task, **more: Any
     ) -> None:
         self.queue.post(JobMessage(kind, self._entry_names[task.key], task.key, self.job, **more))

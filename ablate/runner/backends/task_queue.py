@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from ablate.runner.devices import Device, DeviceFacts
 from ablate.runner.packing import TaskGroup
-from ablate.runner.task import WAITING, Heartbeat, Task
+from ablate.runner.task import WAITING, Heartbeat, Silence, Task
 from ablate.store import write_whole
 from ablate.training import Progress
 from ablate.writing import remove_tree
@@ -59,22 +59,24 @@ class JobMessage:
     """A message of a job about a task.
 
     Attributes:
-        kind: whether the task has started, is running or has ended.
+        kind: whether the task has started, is running, has stalled or has ended.
         entry: the name of the task's entry.
         key: of the task.
         job: that writes the message.
         device: of the task, if it has started.
         heartbeat: if it is running.
         outcome: the fields of a `TaskOutcome` beside its task, if it has ended.
+        silence: if it has stalled.
     """
 
-    kind: Literal["started", "heartbeat", "ended"]
+    kind: Literal["started", "heartbeat", "stalled", "ended"]
     entry: str
     key: str
     job: str
     device: Device | None = None
     heartbeat: Heartbeat | None = None
     outcome: dict[str, Any] = field(default_factory=dict)
+    silence: Silence | None = None
 
     def to_line(self) -> str:
         """Return the message as a line of JSON."""
@@ -94,6 +96,8 @@ class JobMessage:
             if (heartbeat := data["heartbeat"]) is not None:
                 progress = heartbeat["progress"] and Progress(**heartbeat["progress"])
                 data["heartbeat"] = Heartbeat(**{**heartbeat, "progress": progress})
+            if (silence := data.get("silence")) is not None:
+                data["silence"] = Silence(**silence)
             return cls(**data)
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a message of a job: {line!r}") from error
@@ -210,7 +214,7 @@ class TaskQueue:
             for message in self._new_in(path):
                 place = message.entry, message.key, message.kind
                 latest[place] = _with_batch_of(latest.get(place), message)
-        order = ("started", "heartbeat", "ended")
+        order = ("started", "heartbeat", "stalled", "ended")
         return sorted(latest.values(), key=lambda message: order.index(message.kind))
 
     def _write(self, name: str, groups: Sequence[TaskGroup]) -> None:
