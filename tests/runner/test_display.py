@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ablate.runner.devices import Device
 from ablate.runner.display import Display, LiveDisplay, PlainDisplay, display, format_duration
-from ablate.runner.task import Heartbeat
+from ablate.runner.task import Heartbeat, Silence
 from tests.runner.conftest import MakeTask, training_at
 
 CPU = Device("cpu")
@@ -76,6 +76,44 @@ def test_lines_are_few(watch: Clock, task: MakeTask) -> None:
         watch.now = 60.0 + 60.0 * minute
         display.heartbeat(job, training_at(100))
     assert _text(display).count("step") == 4 + 30
+
+
+def test_a_silent_run_is_named_until_there_is_news(watch: Clock, task: MakeTask) -> None:
+    display, job = PlainDisplay(_console(), watch), task("none")
+    display.started(job, CPU)
+    display.heartbeat(job, training_at(4))
+    watch.now = 120.0
+    display.stalled(job, Silence(120.0, 120.0))
+    watch.now = 150.0
+    display.heartbeat(job, training_at(5))
+    display.heartbeat(job, training_at(6))
+    assert _text(display).splitlines()[1:3] == [
+        "pe none seed 1: training, no news for 2:00; its process is killed after another 2:00; "
+        f"see {job.log}",
+        "pe none seed 1: goes on after 2:30 without news",
+    ]
+
+
+def test_a_silent_run_has_no_time_left_in_the_live_table(watch: Clock, task: MakeTask) -> None:
+    display, job = LiveDisplay(_console(is_terminal=True), watch), task("none")
+    with display:
+        display.started(job, CPU)
+        display.heartbeat(job, training_at(4))
+        watch.now = 120.0
+        display.stalled(job, Silence(120.0, 120.0))
+        watch.now = 150.0
+        assert display._describe(display._running["none"]) == "training, no news for 2:30"
+        display.heartbeat(job, training_at(5))
+        assert "left" in display._describe(display._running["none"])
+
+
+def test_the_time_in_a_phase_counts_from_its_first_heartbeat(watch: Clock, task: MakeTask) -> None:
+    display, job = PlainDisplay(_console(), watch), task("none")
+    display.started(job, CPU)
+    for second in range(121):
+        watch.now = float(second)
+        display.heartbeat(job, Heartbeat("none", "translating test"))
+    assert _text(display).splitlines()[1:] == ["pe none seed 1: translating test for 2:00"]
 
 
 def test_the_live_table_has_a_line_per_running_run(watch: Clock, task: MakeTask) -> None:

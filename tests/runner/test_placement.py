@@ -65,13 +65,16 @@ class Simulation(Backend):
             self.ended.put((item[1].end, id(item), item))
             self.has_all.notify()
 
-    def get(self) -> object:
+    def get(self, timeout: float) -> object:
         """Return the message of the process that ends first, once the ends of all are known."""
         with self.has_all:
             assert self.has_all.wait_for(lambda: self.ended.qsize() == self.n_begun, timeout=10)
             self.now, _, item = self.ended.get()
             self.n_begun -= 1
         return item
+
+    def empty(self) -> bool:
+        return self.ended.empty()
 
     def _start(self, device: Device, group: TaskGroup) -> Simulated:
         return Simulated(self, device)
@@ -104,7 +107,8 @@ def _simulated(tasks: Sequence[Task], store: Store, monkeypatch: pytest.MonkeyPa
     """Return what each device did, in the order in which it began."""
     simulation = Simulation(GPUS, store)
     clock = SimpleNamespace(monotonic=lambda: simulation.now)
-    monkeypatch.setattr(pool_module, "queue", SimpleNamespace(SimpleQueue=lambda: simulation))
+    queues = SimpleNamespace(SimpleQueue=lambda: simulation, Empty=queue.Empty)
+    monkeypatch.setattr(pool_module, "queue", queues)
     monkeypatch.setattr(pool_module, "time", clock)
     schedule(tasks, simulation, store, Diary(), Limits(probes=False))
     return simulation.done

@@ -151,6 +151,28 @@ def _losing_a_node(cluster: Any, results: Path) -> Iterator[list[str]]:
         watcher.join()
 
 
+@contextmanager
+def _stopping_a_fork(results: Path) -> Iterator[list[int]]:
+    """Stop a process that trains once a run is well on its way; yield its id."""
+    stopped: list[int] = []
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not stopped and not is_over.wait(0.1):
+            running = [run for session in api.status(results=results) for run in session.running]
+            if any((run.step or 0) >= LOST_AT for run in running):
+                stopped.append(next(fork for worker in _workers() for fork in _below(worker)))
+                os.kill(stopped[0], signal.SIGSTOP)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield stopped
+    finally:
+        is_over.set()
+        watcher.join()
+
+
 def _remove(cluster: Any, name: str) -> None:
     (node,) = [each for each in ray_backend._nodes() if each.name == name]
     (worker,) = [each for each in cluster.worker_nodes if each.node_id == node.id]
@@ -199,6 +221,32 @@ def test_a_run_whose_node_is_lost_is_repeated_to_the_very_same_numbers(
     assert _left_workers() == []
 
 
+@pytest.mark.parametrize("is_shared", [True, False], ids=["shared folder", "bundles"])
+def test_a_stopped_worker_is_repeated_to_the_very_same_numbers(
+    is_shared: bool,
+    cluster: Any,
+    local: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    if not is_shared:
+        describe = nodes.describe_node
+        monkeypatch.setattr(
+            nodes, "describe_node", lambda kind, _: describe(kind, Path("/nowhere"))
+        )
+    options = {"backend": "ray", "backend_options": {"address": cluster.address}}
+    with _stopping_a_fork(tmp_path) as stopped:
+        store = _run(tmp_path, probes=False, stall_after=10.0, **options)
+    printed = capfd.readouterr().err
+    assert len(stopped) == 1
+    assert "its process was killed; once more, in another process" in printed
+    logs = "".join(file.read_text() for file in tmp_path.glob("runs/*/log.txt"))
+    assert f"process {stopped[0]} is stopped (SIGSTOP): it prints no stack" in logs
+    assert _numbers(store) == local
+    assert _left_workers() == []
+
+
 def test_a_run_on_two_devices_of_a_node_has_the_local_numbers(
     cache: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -229,17 +277,18 @@ def _left_workers() -> list[str]:
     deadline = time.monotonic() + 10
     while (left := _workers()) and time.monotonic() < deadline:
         time.sleep(0.2)
-    return left
+    return list(left.values())
 
 
-def _workers() -> list[str]:
-    commands = []
+def _workers() -> dict[int, str]:
+    """Return the command lines of the worker processes of this test, by their ids."""
+    commands = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_bytes().decode().split("\0")
             cache = f"ABLATE_CACHE={os.environ['ABLATE_CACHE']}"
             if "ablate.runner" in words and cache.encode() in (folder / "environ").read_bytes():
-                commands.append(" ".join(words))
+                commands[int(folder.name)] = " ".join(words)
         except OSError:
             continue
     return commands

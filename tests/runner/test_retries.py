@@ -38,6 +38,15 @@ ALONE = {"isolation": "device"}
         ("engine", {"engine": "eager"}, False, 40, None),
         # The rest
         ("process_lost", {"runs_per_process": 4}, True, 40, {}),
+        ("stalled", {}, True, 40, {"has_stalled": True}),
+        (
+            "stalled",
+            {"runs_per_process": 4},
+            True,
+            40,
+            {"has_stalled": True, "isolation": "process"},
+        ),
+        ("stalled", {"has_stalled": True}, True, 40, None),
         ("other", {"runs_per_process": 4}, True, 40, {"isolation": "process"}),
         ("other", {"runs_per_process": 1}, True, 40, None),
         (None, {}, True, 40, None),
@@ -61,17 +70,17 @@ def test_what_comes_next(
     assert again.task == task("row", **{**task_was, **next_is, "engine_note": note})
 
 
-@pytest.mark.parametrize("failure", ["memory", "killed", "engine", "other"])
+@pytest.mark.parametrize("failure", ["memory", "killed", "engine", "stalled", "other"])
 def test_there_is_an_end_to_it_whatever_happens(failure: Failure, task: MakeTask) -> None:
     attempts = [task("row", engine="cuda_graph", runs_per_process=8)]
     while again := retry(TaskOutcome(attempts[-1], failure, "", True, largest_batch=200)):
         assert len(attempts) < 20
         attempts.append(replace(again.task, runs_per_process=1))
-    n_expected = {"memory": 10, "killed": 10, "engine": 2, "other": 2}
+    n_expected = {"memory": 10, "killed": 10, "engine": 2, "stalled": 2, "other": 2}
     assert len(attempts) == n_expected[failure]
 
 
-@pytest.mark.parametrize("failure", ["memory", "killed", "process_lost", "other"])
+@pytest.mark.parametrize("failure", ["memory", "killed", "process_lost", "stalled", "other"])
 def test_what_is_fresh_begins_anew_once(failure: Failure, task: MakeTask) -> None:
     """What is lost before it has begun may still have the checkpoint of an earlier call."""
     for largest_batch in (2, None):

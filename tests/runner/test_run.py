@@ -162,6 +162,22 @@ def test_the_record_of_a_run_that_other_code_began_is_not_of_this_code(
     assert again["git"]["code"] == staleness.code_digest()
 
 
+def test_a_run_says_that_it_goes_on_with_every_batch_that_it_evaluates_or_translates(
+    task: MakeTask, store: Store
+) -> None:
+    phases: list[str] = []
+    goes_on: list[str] = []
+    run_one(
+        task("run", spec=small_spec()),
+        store,
+        lambda phase, *_: phases.append(phase),
+        lambda: False,
+        goes_on=lambda: goes_on.append(phases[-1]),
+    )
+    assert set(goes_on) == set(phases[2:])
+    assert {"training", "measuring dev", "translating test_novel"} < set(goes_on)
+
+
 def test_a_task_survives_the_way_to_its_worker(job: Task) -> None:
     assert Task.from_line(job.to_line()) == job
     assert isinstance(Task.from_line(job.to_line()).results, Path)

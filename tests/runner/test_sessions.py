@@ -14,7 +14,7 @@ from ablate.runner import sessions as module
 from ablate.runner.devices import Device
 from ablate.runner.listener import ProgressListener
 from ablate.runner.sessions import SessionFile, session_file, sessions
-from ablate.runner.task import Heartbeat
+from ablate.runner.task import Heartbeat, Silence
 from tests.runner.conftest import MakeTask, training_at
 
 CPU = Device("cpu")
@@ -34,6 +34,9 @@ class Calls(ProgressListener):
 
     def heartbeat(self, *args: object) -> None:
         self.calls.append(("heartbeat", *args))
+
+    def stalled(self, *args: object) -> None:
+        self.calls.append(("stalled", *args))
 
     def ended(self, *args: object, is_good: bool) -> None:
         self.calls.append(("ended", *args, is_good))
@@ -73,12 +76,14 @@ def test_all_is_passed_on(tmp_path: Path, task: MakeTask) -> None:
         listener.expect([job], "training", 1)
         listener.started(job, CPU)
         listener.heartbeat(job, heartbeat)
+        listener.stalled(job, Silence(120.0, 120.0))
         listener.ended(job, "done", is_good=True)
         listener.note("a note")
     assert calls.calls == [
         ("expect", [job], "training", 1),
         ("started", job, CPU),
         ("heartbeat", job, heartbeat),
+        ("stalled", job, Silence(120.0, 120.0)),
         ("ended", job, "done", True),
         ("note", "a note"),
     ]
@@ -92,6 +97,29 @@ def test_heartbeats_are_written_every_two_seconds(tmp_path: Path, task: MakeTask
         now[0] = second
         listener.heartbeat(job, training_at(int(10 * second)))
         assert json.loads(file.read_text())["running"][0]["step"] == step_written
+
+
+def test_status_names_a_silent_run_until_there_is_news(
+    tmp_path: Path, task: MakeTask, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seconds, job = [0.0], task("none")
+
+    def printed() -> str:
+        show.sessions(sessions(tmp_path), tmp_path)
+        return capsys.readouterr().out.splitlines()[1].rpartition(": ")[2]
+
+    with session_file(tmp_path, "pe", Calls(), timer=lambda: seconds[0]) as listener:
+        listener.started(job, CPU)
+        listener.heartbeat(job, training_at(4))
+        seconds[0] = 120.0
+        listener.stalled(job, Silence(120.0, 120.0))
+        assert printed().endswith("training, no news for 2:00")
+        seconds[0] = 232.0
+        assert isinstance(listener, SessionFile)
+        listener.refresh()
+        assert printed().endswith("no news for 3:52")
+        listener.heartbeat(job, training_at(5))
+        assert printed().endswith("step 5 of 100, 0:30 left")
 
 
 def test_a_clock_that_is_set_back_changes_no_duration(

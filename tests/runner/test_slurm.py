@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +20,8 @@ from ablate.runner.backends.contract import BackendRequest, ClusterError
 from ablate.runner.devices import Device, DeviceFacts
 from ablate.runner.packing import one_per_process
 from ablate.runner.retries import retry
-from ablate.runner.task import Heartbeat
+from ablate.runner.task import Heartbeat, Silence
+from ablate.runner.watchdog import Watchdog
 from ablate.store import Store
 from tests.runner.conftest import Diary, MakeTask
 
@@ -261,6 +264,38 @@ def test_what_a_job_takes_with_it_is_told_with_its_state(
     outcomes = list(_follow(queue, diary, lambda _: None))
     assert [each.failure for each in outcomes] == failures
     assert [(each.reason, each.largest_batch) for each in outcomes] == [(f"job 7_0: {state}", 9)]
+
+
+def test_a_silent_job_is_killed_and_its_task_counts_as_stalled(
+    queue: TaskQueue, task: MakeTask, diary: Diary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.add(one_per_process([task("a")]))
+    entry = queue.take("7_0")
+    assert entry is not None
+    task("a").log.parent.mkdir(parents=True)
+    queue.post(JobMessage("started", entry.name, "a", "7_0", Device("cpu")))
+    queue.post(
+        JobMessage("heartbeat", entry.name, "a", "7_0", heartbeat=Heartbeat("a", "training"))
+    )
+    queue.post(JobMessage("stalled", entry.name, "a", "7_0", silence=Silence(9.0, 9.0)))
+    states: dict[str, str] = {}
+    silences: list[Silence] = []
+    ticks = itertools.count(0.0, 5.0)
+    monkeypatch.setattr(job_follower, "Watchdog", partial(Watchdog, timer=lambda: next(ticks)))
+    monkeypatch.setattr(job_follower, "_CHECK_S", {"slurm": 0.0})
+    monkeypatch.setattr(job_follower, "_POLL_S", 0.0)
+    monkeypatch.setattr(slurm_cluster, "ended_jobs", lambda *_: states)
+    monkeypatch.setattr(
+        slurm_cluster, "kill", lambda jobs, _: states.update({jobs[0]: "CANCELLED"})
+    )
+    monkeypatch.setattr(diary, "stalled", lambda _, silence: silences.append(silence))
+    follower = JobFollower(queue, diary, queue.folder.parent, lambda _: None, stall_after=60.0)
+    (outcome,) = follower.follow(queue.entries())
+    reason = "job 7_0: no news for 4:00 (training); it was killed"
+    assert (outcome.failure, outcome.reason) == ("stalled", reason)
+    assert silences == [Silence(9.0, 9.0), Silence(120.0, 120.0)]  # of its worker, then its own
+    assert reason in task("a").log.read_text(encoding="utf-8")
+    assert retry(outcome) is not None
 
 
 def test_what_a_job_has_begun_is_not_begun_afresh_after_the_next_one(

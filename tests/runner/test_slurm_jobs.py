@@ -246,6 +246,25 @@ def test_two_signals_of_slurm_change_no_bit(
     assert table[table.index("━") :] == alone[0]
 
 
+def test_a_stopped_worker_of_a_job_is_repeated_to_the_same_numbers(
+    alone: tuple[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    (tmp_path / "study.yaml").write_text(EXPERIMENT)
+    results = tmp_path / "results"
+    command = (*RUN, *ONE, *SLURM, *CLUSTERS["local"], "--stall-after", "10")
+    with _ablate(tmp_path, *command) as process:
+        _wait_for(lambda: _step(results) > 60, process)
+        (queue,) = [TaskQueue(file.parent) for file in results.glob("slurm/*/jobs.json")]
+        (job,) = queue.jobs()[0]
+        os.kill(_below(int(job))[-1], signal.SIGSTOP)  # the fork of the worker
+    printed = (tmp_path / "output").read_text(encoding="utf-8")
+    assert process.returncode == 0, printed
+    assert "no news for 0:10" in printed
+    assert "its process was killed; once more, in another process" in printed
+    assert _numbers(results) == alone[1]
+    assert printed[printed.index("━") :] == alone[0]
+
+
 def test_a_call_that_leaves_is_followed_by_the_next(tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text(EXPERIMENT)
     slurm_command = (*RUN, "--set", "training.steps=300", *SLURM, *CLUSTERS["local"])

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from ablate.registry import Plugin
-from ablate.runner.backends.local import Local, python_path
+from ablate.runner.backends.local import WORKER, Local, LocalProcess, python_path
 from ablate.runner.devices import Device, n_cores
 from ablate.runner.schedule import schedule
 from ablate.runner.task import (
@@ -108,16 +108,34 @@ def test_a_killed_fork_is_one_failed_run_and_its_worker_makes_the_next(
     def kill(worker: int, fork: int) -> None:
         workers.append(worker)
         n_threads.append(len(list(Path(f"/proc/{worker}/task").iterdir())))
-        os.kill(fork, signal.SIGUSR1)
+        os.kill(fork, signal.SIGUSR2)
         diary.on_sign = lambda _: workers.extend(_children(os.getpid()))
 
     diary.on_sign = _at_work(kill)
     _run([_task(task, "endless", **ENDLESS), _task(task, "short")], diary, store)
-    killed = ("failed", f"killed by signal {signal.SIGUSR1}")
+    killed = ("failed", f"killed by signal {signal.SIGUSR2}")
     assert _outcomes(store, "endless", "short") == [killed, ("done", None)]
     assert len(set(workers)) == 1
     assert n_threads == [1], "what other threads hold, a fork can never have"
     assert _is_gone(workers[0])
+
+
+def test_a_run_that_goes_on_is_heard_though_it_has_no_news(
+    task: MakeTask, diary: Diary, store: Store
+) -> None:
+    heard: list[Heartbeat] = []
+
+    def kill_if_repeated(heartbeat: Heartbeat) -> None:
+        if heartbeat.progress is not None and heartbeat in heard:
+            (worker,) = _children(os.getpid())
+            for fork in _children(worker):
+                os.kill(fork, signal.SIGUSR2)
+        heard.append(heartbeat)
+
+    diary.on_sign = kill_if_repeated
+    rare = {"training": {**ENDLESS["training"], "evaluate_every": 10**6}}
+    _run([_task(task, "endless", **rare)], diary, store)
+    assert _outcomes(store, "endless") == [("failed", f"killed by signal {signal.SIGUSR2}")]
 
 
 def test_a_fork_does_not_outlive_its_worker(task: MakeTask, diary: Diary, store: Store) -> None:
@@ -125,11 +143,11 @@ def test_a_fork_does_not_outlive_its_worker(task: MakeTask, diary: Diary, store:
 
     def kill(worker: int, fork: int) -> None:
         forks.append(fork)
-        os.kill(worker, signal.SIGUSR1)
+        os.kill(worker, signal.SIGUSR2)
 
     diary.on_sign = _at_work(kill)
     _run([_task(task, "endless", **ENDLESS)], diary, store)
-    assert _outcomes(store, "endless") == [("failed", f"killed by signal {signal.SIGUSR1}")]
+    assert _outcomes(store, "endless") == [("failed", f"killed by signal {signal.SIGUSR2}")]
     assert _is_gone(forks[0])
 
 
@@ -140,6 +158,23 @@ worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVN
 print(worker.pid, flush=True)
 sys.stdin.read()
 """
+
+
+def test_a_worker_that_still_imports_prints_where_it_waits(tmp_path: Path, task: MakeTask) -> None:
+    (tmp_path / "torch.py").write_text("import time; time.sleep(60)", encoding="utf-8")
+    job, environment = task("none"), {"PYTHONPATH": f"{tmp_path}{os.pathsep}{python_path()}"}
+    job.log.parent.mkdir(parents=True)
+    command = ["env", *(f"{name}={value}" for name, value in environment.items()), *WORKER]
+    process = LocalProcess(Device("cpu"), job.log, command)
+    try:
+        while "torch.py" not in job.log.read_text(encoding="utf-8"):
+            process.print_stacks("")
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        process.wait(10)
+        process.close()
+    assert '/torch.py", line 1 in <module>' in job.log.read_text(encoding="utf-8")
 
 
 def test_a_worker_that_still_imports_does_not_outlive_its_parent() -> None:
@@ -200,7 +235,7 @@ def test_a_run_alone_has_all_cores_and_takes_its_helpers_with_it(
             time.sleep(0.01)
         time.sleep(0.5)  # until all of them are there
         helpers.extend(_children(fork))
-        os.kill(fork, signal.SIGUSR1)
+        os.kill(fork, signal.SIGUSR2)
 
     diary.on_sign = _at_work(kill)
     store.save_probe("measured", MEASURED)
@@ -208,7 +243,7 @@ def test_a_run_alone_has_all_cores_and_takes_its_helpers_with_it(
     schedule([alone], Local([Device("cpu")] * 4), store, diary)
     assert len(helpers) == (3 if n_cores() >= 4 else 1)
     assert all(map(_is_gone, helpers))
-    assert _outcomes(store, "endless") == [("failed", f"killed by signal {signal.SIGUSR1}")]
+    assert _outcomes(store, "endless") == [("failed", f"killed by signal {signal.SIGUSR2}")]
 
 
 def test_each_group_has_a_log_of_its_own(task: MakeTask, diary: Diary, store: Store) -> None:
