@@ -4,9 +4,10 @@
 
 Each round calls ``ablate run`` several times on a small experiment and an empty folder of results.
 In every call there is a fault at a random moment: a signal to the call, a worker, its fork, a
-process that computes gradients or the whole process group; a full disk (a small tmpfs, which needs
-root; without root a signal takes its place, and the record says so); files of the store cut short
-or garbled; a second and a third call on the same folder. Then the experiment is run to its end
+process that computes gradients or the whole process group (after SIGSTOP the call and the group are
+continued, and the others are left to the watchdog); a full disk (a small tmpfs, which needs root;
+without root a signal takes its place, and the record says so); files of the store cut short or
+garbled; a second and a third call on the same folder. Then the experiment is run to its end
 undisturbed, and the round is lost
 
 - if that call fails, hangs or prints a traceback, or if any call before it did,
@@ -82,6 +83,9 @@ DIES_WITHIN_S = 2.0
 PROBED_SHARE = 0.15  # of the rounds, which measure speed and memory too, and take twice as long
 TWO_FAULTS_SHARE = 0.2  # of the rounds, which have two faults, one after the other
 DISK_MIB = 16
+STALL_AFTER_S = 10.0  # in rounds with SIGSTOP
+STOPPED_S = 25.0  # of a call or a group, longer than a worker may be silent
+CONTINUED = ("call", "group")
 
 SIGNALS = ("KILL", "TERM")
 TARGETS = ("call", "worker", "fork", "grad worker", "group")
@@ -93,6 +97,7 @@ KINDS = (
     "files garbled",
     "second call",
     "third call",
+    *(f"SIGSTOP to the {target}" for target in TARGETS),
 )
 
 
@@ -232,6 +237,8 @@ class Chaos:
         options = [] if rng.random() < PROBED_SHARE else ["--no-probe"]
         if not any("grad" in kind for kind in kinds):  # which need a core to spare
             options += ["--jobs", "1"]
+        if any("SIGSTOP" in kind for kind in kinds):
+            options += ["--stall-after", str(STALL_AFTER_S)]
         results = folder / "results"
         results.mkdir()
         with _small_disk(results, is_mounted=self.can_mount and "full disk" in kinds):
@@ -359,14 +366,24 @@ class _Play:
             pids = call.processes("call" if target == "group" else target)
             if pids:
                 with suppress(ProcessLookupError):
-                    if target == "group":
-                        os.killpg(call.pid, number)
-                    else:
-                        os.kill(self.rng.choice(pids), number)
+                    self._signal(call, target, number, pids)
                     self.result.faults[f"{name} to the {target}"] += 1
                 break
             time.sleep(0.002)
+        is_continued = number == signal.SIGSTOP and target in CONTINUED
+        if is_continued:
+            time.sleep(STOPPED_S)
+            with suppress(ProcessLookupError):
+                self._signal(call, target, signal.SIGCONT, [call.pid])
         self._end(call)
+        if is_continued and "its process was killed" in call.output.read_text(encoding="utf-8"):
+            self.result.losses.append(f"{call.output.name}: a worker was killed in vain")
+
+    def _signal(self, call: Call, target: str, number: signal.Signals, pids: list[int]) -> None:
+        if target == "group":
+            os.killpg(call.pid, number)
+        else:
+            os.kill(self.rng.choice(pids), number)
 
     def _fill(self, kind: str) -> None:
         """Fill the disk at a random moment, and make room again when the call has ended."""

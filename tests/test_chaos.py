@@ -88,10 +88,12 @@ def test_an_undisturbed_experiment_without_all_of_its_results_is_no_measure(
 
 
 @pytest.mark.chaos
-def test_nothing_is_lost_when_all_processes_are_killed() -> None:
-    """One round, that of SIGKILL to the process group: each takes three calls of `ablate run`."""
-    command = [sys.executable, str(CHAOS), "--rounds", "1", "--first", "8"]
+@pytest.mark.parametrize("kind", ["SIGKILL to the group", "SIGSTOP to the fork"])
+def test_nothing_is_lost_when_processes_are_killed_or_stopped(kind: str) -> None:
+    """One round of a kind: each takes three calls of `ablate run`."""
+    first = str(chaos.KINDS.index(kind))
+    command = [sys.executable, str(CHAOS), "--rounds", "1", "--first", first]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1  SIGKILL to the group" in done.stdout
+    assert f"1  {kind}" in done.stdout
     assert "0 losses, 0 orphans" in done.stdout
