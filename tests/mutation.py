@@ -70,14 +70,20 @@ NUMBERS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """The modules that make or judge numbers, by package."""
 TESTED_BESIDE = {
-    "analysis": ("table_errors", "compare", "claims", "trials"),
-    "config": ("study", "store", "experiments"),
-    "measuring": ("inspect", "metrics", "parameter_counts"),
-    "model": ("model", "parameter_counts", "goldens", "gradients", "contracts"),
-    "runner": ("study", "tuning"),
-    "training": ("gradients",),
+    "analysis": ("test_table_errors", "test_compare", "test_claims", "test_trials"),
+    "config": ("test_study", "test_store", "test_experiments", "data/test_teacher"),
+    "measuring": ("test_inspect", "test_metrics", "test_parameter_counts"),
+    "model": (
+        "test_model",
+        "test_parameter_counts",
+        "test_goldens",
+        "test_gradients",
+        "test_contracts",
+    ),
+    "runner": ("test_study", "test_tuning"),
+    "training": ("test_gradients",),
 }
-"""The tests ``test_<name>`` of packages that are not in a folder of the package's name."""
+"""The tests of packages that are not in a folder of the package's name."""
 VISITORS = ["parts/test_defaults", "test_contracts", "test_gradients", "test_model"]
 
 
@@ -326,7 +332,7 @@ def _print(line: str) -> None:
 def _selection(slot: str) -> list[str]:
     """Return the arguments of pytest that select the tests of a slot or of a package."""
     if slot in NUMBERS:
-        beside = (TESTS / f"test_{name}.py" for name in TESTED_BESIDE.get(slot, ()))
+        beside = (TESTS / f"{name}.py" for name in TESTED_BESIDE.get(slot, ()))
         project = tomllib.loads((TESTS.parent / "pyproject.toml").read_text(encoding="utf-8"))
         words = shlex.split(project["tool"]["pytest"]["ini_options"]["addopts"])
         marks = words[words.index("-m") + 1]  # of the default selection

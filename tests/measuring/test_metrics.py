@@ -57,3 +57,6 @@ def test_the_second_metric_is_for_tokenised_text_alone() -> None:
 
 def test_exact_match_is_a_percentage() -> None:
     assert score(HYPOTHESES, REFERENCES, is_tokenised=False)["exact_match"] == 25
+    assert (
+        score(["a", "b", "c", "d"], ["a", "b", "c", "e"], is_tokenised=False)["exact_match"] == 75
+    )
