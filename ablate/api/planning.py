@@ -16,13 +16,14 @@ from ablate.api.selecting import (
     RunLookup,
     Selection,
     hash_of,
+    key_of,
     select,
     tuning_runs,
 )
-from ablate.config import Row, Run, RunSpec
+from ablate.config import ModelSpec, Row, Run, RunSpec
 from ablate.data.tokenizer import Tokenizer
 from ablate.parts.embedding import Vocabulary
-from ablate.registry import build
+from ablate.registry import Choice, build
 from ablate.runner import devices
 from ablate.runner.backends.contract import BackendRequest
 from ablate.runner.backends.registry import open_backend
@@ -125,13 +126,18 @@ class _Planner:
         self._fingerprints = Fingerprints()
         self._counter = ModelCounter()
         self.finished: Records = {}
-        self._counted: dict[tuple[str, Vocabulary], tuple[int, float]] = {}
-        self._vocabularies: dict[str, Vocabulary] = {}  # of corpora and tokenizers, as found
+        self._counted: dict[tuple[ModelSpec, Vocabulary], tuple[int, float]] = {}
+        self._vocabularies: dict[tuple[Choice, Choice], Vocabulary] = {}  # as found
+        self._runs: dict[str, list[Run]] = {}
+        for run in selection.runs:
+            self._runs.setdefault(run.variant, []).append(run)
+        self._probes: dict[RunSpec, Mapping[str, Any]] = {}
+        self._records: dict[tuple[Any, ...], tuple[str | None, dict[str, Any] | None]] = {}
         for row in selection.whole.rows:
-            self._note_vocabulary(row.spec, self._probe(row.spec, self._precision(row.spec)))
+            self._note_vocabulary(row.spec, self._probe(row.spec))
         for run in selection.runs:
             if _vocabulary_key(run.spec) not in self._vocabularies:
-                record = self._record(run, self._precision(run.spec))[1] or {}
+                record = self._record(run)[1] or {}
                 self._note_vocabulary(run.spec, record.get("tokenizer", {}))
 
     def _note_vocabulary(self, spec: RunSpec, found: Mapping[str, Any]) -> None:
@@ -145,13 +151,11 @@ class _Planner:
         return devices.resolve(spec.training.precision, self._device)
 
     def row(self, row: Row) -> PlannedRow:
-        precision = self._precision(row.spec)
-        probe = self._probe(row.spec, precision)
+        probe = self._probe(row.spec)
         params, flops_of_pass = self._counts(row.spec)
         of_baseline, _ = self._counts(self._baseline)
         is_measured = TRAIN_SPEED in probe
-        runs = [run for run in self._selection.runs if run.variant == row.name]
-        planned = [self._run(run, precision) for run in runs]
+        planned = [self._run(run) for run in self._runs.get(row.name, ())]
         if row.pending:
             seeds = self._selection.experiment.seeds
             planned = [PlannedRun(seed, None, is_done=False) for seed in seeds]
@@ -171,7 +175,7 @@ class _Planner:
             published=self._published.of(row.name) if self._published else {},
             chosen=row.chosen,
             pending=row.pending,
-            tuning=tuple(self._run(run, precision, is_tuning=True) for run in tuning),
+            tuning=tuple(self._run(run, is_tuning=True) for run in tuning),
             devices_per_run=row.spec.devices_per_run,
         )
 
@@ -182,7 +186,7 @@ class _Planner:
             return list(rows)
         specs = {row.name: row.spec for row in self._selection.experiment.rows}
         training = specs[probed.name].training
-        probe = self._probe(specs[probed.name], self._precision(specs[probed.name]))
+        probe = self._probe(specs[probed.name])
         flops_per_second = probe[TRAIN_SPEED] * probed.flops_per_target_token
 
         def estimated(row: PlannedRow) -> PlannedRow:
@@ -198,33 +202,38 @@ class _Planner:
     def _counts(self, spec: RunSpec) -> tuple[int, float]:
         """Return the parameters of a run's model, and its FLOPs per target token and pass."""
         vocabulary = self._vocabularies.get(_vocabulary_key(spec)) or _nominal(spec)
-        key = spec.model.model_dump_json(), vocabulary
+        key = spec.model, vocabulary
         if key not in self._counted:
             self._counted[key] = self._counter.count(spec.model, vocabulary)
         return self._counted[key]
 
-    def _probe(self, spec: RunSpec, precision: str) -> Mapping[str, Any]:
-        fingerprint = self._fingerprints.of(spec.corpus) or ""
-        engine = engine_of(spec, self._engine)
-        key = probe_key(spec, self._device, precision, engine, fingerprint)
-        return self._store.load_probe(key) or {}
+    def _probe(self, spec: RunSpec) -> Mapping[str, Any]:
+        if spec not in self._probes:
+            fingerprint = self._fingerprints.of(spec.corpus) or ""
+            engine = engine_of(spec, self._engine)
+            key = probe_key(spec, self._device, self._precision(spec), engine, fingerprint)
+            self._probes[spec] = self._store.load_probe(key) or {}
+        return self._probes[spec]
 
-    def _run(self, run: Run, precision: str, *, is_tuning: bool = False) -> PlannedRun:
-        key, record = self._record(run, precision)
+    def _run(self, run: Run, *, is_tuning: bool = False) -> PlannedRun:
+        key, record = self._record(run)
         if record is None:
             return PlannedRun(run.seed, key, is_done=False)
         if not is_tuning:
             self.finished[run.variant, run.seed] = record
         return PlannedRun(run.seed, record["hash"], is_done=True)
 
-    def _record(self, run: Run, precision: str) -> tuple[str | None, dict[str, Any] | None]:
+    def _record(self, run: Run) -> tuple[str | None, dict[str, Any] | None]:
         """Return a run's hash, unless its corpus is unknown, and its record if it is finished."""
         fingerprint = self._fingerprints.of(run.spec.corpus)
         if fingerprint is None:
             return None, None
-        key = hash_of(run.spec, fingerprint, precision, self._engine)
-        record = self._store.load_outcome(key)
-        return key, record if record is not None and is_finished(record) else None
+        name = run.experiment, *key_of(run)
+        if name not in self._records:
+            key = hash_of(run.spec, fingerprint, self._precision(run.spec), self._engine)
+            record = self._store.load_outcome(key)
+            self._records[name] = key, record if is_finished(record) else None
+        return self._records[name]
 
 
 def _name(worker_slots: Sequence[Device]) -> str:
@@ -234,9 +243,9 @@ def _name(worker_slots: Sequence[Device]) -> str:
     return f"{first.kind} ({counted(len(nodes), 'node')})" if first.node else str(first)
 
 
-def _vocabulary_key(spec: RunSpec) -> str:
-    """Return what the vocabulary of a run depends on, as text."""
-    return f"{spec.corpus.model_dump_json()} {spec.tokenizer.model_dump_json()}"
+def _vocabulary_key(spec: RunSpec) -> tuple[Choice, Choice]:
+    """Return what the vocabulary of a run depends on."""
+    return spec.corpus, spec.tokenizer
 
 
 def _nominal(spec: RunSpec) -> Vocabulary:

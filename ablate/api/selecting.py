@@ -221,7 +221,7 @@ class Fingerprints:
     """Fingerprints of corpora, each computed once."""
 
     def __init__(self) -> None:
-        self._of_choice: dict[str, str | None] = {}
+        self._of_choice: dict[Choice, str | None] = {}
 
     def of(self, corpus: Choice) -> str | None:
         """Return the fingerprint of a corpus; None if it cannot be known without a download.
@@ -229,10 +229,9 @@ class Fingerprints:
         Raises:
             DataError: if the corpus is malformed.
         """
-        key = corpus.model_dump_json()
-        if key not in self._of_choice:
-            self._of_choice[key] = _fingerprint(corpus)
-        return self._of_choice[key]
+        if corpus not in self._of_choice:
+            self._of_choice[corpus] = _fingerprint(corpus)
+        return self._of_choice[corpus]
 
     def known(self, corpus: Choice) -> str:
         """Return the fingerprint of a corpus whose content must be known.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import reduce
+from functools import cache, reduce
 from operator import getitem
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
-from ablate.config.experiment import RunSpec, slot_of
+from ablate.config.experiment import PartField, RunSpec, slot_of
 from ablate.errors import DataError
 from ablate.hashing import sha256_of_file, sha256_of_text
 from ablate.registry import AddedOption, Choice, Entry, Plugin, lookup
@@ -110,10 +110,9 @@ def plugin_parts(run: RunSpec) -> dict[str, Entry]:
 
 def _leave_out_neutral(model: BaseModel, dumped: dict[str, Any]) -> None:
     """Remove from a dumped model, and those in it, the added fields at their neutral values."""
-    for key, info in type(model).model_fields.items():
+    for key, added in _added_options(type(model)).items():
         value = getattr(model, key)
-        marks = [mark for mark in info.metadata if isinstance(mark, AddedOption)]
-        if any(value == mark.neutral for mark in marks):
+        if any(value == option.neutral for option in added):
             del dumped[key]
         elif isinstance(value, BaseModel) and not isinstance(value, Choice):
             _leave_out_neutral(value, dumped[key])
@@ -130,10 +129,24 @@ def _leave_out(choice: dict[str, Any], entry: Entry) -> None:
 
 def _parts(model: BaseModel, path: str = "") -> Iterator[tuple[str, Entry]]:
     """Yield the path of every choice that ``model`` makes, and the part."""
-    for key, info in type(model).model_fields.items():
+    for key, slot in _slots(type(model)).items():
         value: Any = getattr(model, key)
-        slot = slot_of(info)
         if isinstance(value, Choice) and slot:
             yield f"{path}{key}", lookup(slot.name, value.name)
         elif isinstance(value, BaseModel):
             yield from _parts(value, f"{path}{key}.")
+
+
+@cache
+def _slots(model: type[BaseModel]) -> dict[str, PartField | None]:
+    """Return the slot of every field of a model; None for a field that chooses no part."""
+    return {key: slot_of(info) for key, info in model.model_fields.items()}
+
+
+@cache
+def _added_options(model: type[BaseModel]) -> dict[str, list[AddedOption]]:
+    """Return the marks of every field of a model by which it is an added option."""
+    return {
+        key: [mark for mark in info.metadata if isinstance(mark, AddedOption)]
+        for key, info in model.model_fields.items()
+    }

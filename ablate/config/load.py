@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -55,7 +56,7 @@ SEED_BITS = 44
 
 
 def _usable(seeds: tuple[int, ...]) -> tuple[int, ...]:
-    repeated = next((seed for seed in seeds if seeds.count(seed) > 1), None)
+    repeated = next((seed for seed, n in Counter(seeds).items() if n > 1), None)
     if repeated is not None:
         raise ValueError(f"the seed {repeated} is given twice; remove one")
     if max(seeds, default=0) >= 2**SEED_BITS:

@@ -45,11 +45,11 @@ def rows(tree: Node, mistakes: list[Mistake]) -> tuple[list[Row], dict[str, Orig
     mistakes of any row are added to ``mistakes``; such a row is not returned.
     """
     base = replace(tree, value={k: v for k, v in tree.items() if k in merge_schema().children})
-    valid_rows: list[Row] = []
+    valid_rows: dict[RunSpec, Row] = {}
     origins: dict[str, Origin] = {}
     spec = _validated(base, mistakes)
     if spec:
-        valid_rows.append(Row(BASELINE, spec, {}))
+        valid_rows[spec] = Row(BASELINE, spec, {})
         origins[BASELINE] = Origin(base, base, base.start)
     requests: dict[str, RowRequest] = {}
     for request in _requests(tree, mistakes):
@@ -58,15 +58,15 @@ def rows(tree: Node, mistakes: list[Mistake]) -> tuple[list[Row], dict[str, Orig
         requests[request.name] = request
         merged = merge(base, request.layer, merge_schema())
         spec = _validated(merged, mistakes, request)
-        twin = next((row for row in valid_rows if row.spec == spec), None)
+        twin = valid_rows.get(spec) if spec else None
         if spec is None or (twin and request.is_grid and twin.name == BASELINE):
             continue
         if twin:
             mistakes.append(_duplicate(request, twin, requests))
             continue
-        valid_rows.append(Row(request.name, spec, _changes(base, request.layer, spec)))
+        valid_rows[spec] = Row(request.name, spec, _changes(base, request.layer, spec))
         origins[request.name] = Origin(merged, request.layer, request.at)
-    return valid_rows, origins
+    return list(valid_rows.values()), origins
 
 
 def requested_names(tree: Node) -> list[str]:

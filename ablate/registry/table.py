@@ -13,6 +13,7 @@ from abc import ABC
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, create_model, model_serializer
@@ -60,6 +61,18 @@ class Choice(Frozen):
     def flat(self) -> dict[str, Any]:
         """Return the choice as it is written in YAML: ``{name: ..., option: ...}``."""
         return {"name": self.name, **self.options}
+
+    def __hash__(self) -> int:
+        return hash((self.name, _hashable(self.options)))
+
+
+def _hashable(value: object) -> object:
+    """Return what equal values have in common; None for a value without a hash."""
+    if isinstance(value, dict):
+        return frozenset((key, _hashable(item)) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(map(_hashable, value))
+    return None if type(value).__hash__ is None else value
 
 
 @dataclass(frozen=True)
@@ -143,12 +156,12 @@ class Entry:
         docs = argument_docs(self.cls)
         return {name: docs[name] for name in self.options.model_fields if name in docs}
 
-    @property
+    @cached_property
     def fingerprinted(self) -> set[str]:
         """Return the names of the options that the identity of a run leaves out."""
         return self._options_with(Fingerprinted())
 
-    @property
+    @cached_property
     def file_paths(self) -> set[str]:
         """Return the names of the options that hold paths of files."""
         return self._options_with(FilePaths())
@@ -157,7 +170,7 @@ class Entry:
         fields = self.options.model_fields.items()
         return {name for name, field in fields if mark in field.metadata}
 
-    @property
+    @cached_property
     def neutral_values(self) -> dict[str, Any]:
         """Return the value of each added option at which the part is as it was without it."""
         return {

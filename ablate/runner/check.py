@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -39,10 +39,11 @@ def check(experiment: Experiment) -> None:
     """
     baseline = experiment.rows[0]
     refusals = [(baseline.name, r.path, r.reason) for r in refusals_of(baseline.spec.corpus)]
+    of_models: dict[Hashable, RefusedError | None] = {}
     refusals += [
         (row.name, refusal.path, refusal.reason)
         for row in experiment.rows
-        for refusal in _refusals(row.spec)
+        for refusal in _refusals(row.spec, of_models)
     ]
     if refusals:
         raise config.mistakes_error(experiment, refusals)
@@ -199,33 +200,56 @@ def _check_search(run: RunSpec) -> None:
         )
 
 
-def _refusals(run: RunSpec) -> Iterator[RefusedError]:
+def _refusals(
+    run: RunSpec, of_models: dict[Hashable, RefusedError | None]
+) -> Iterator[RefusedError]:
+    """Yield what the parts of a run refuse.
+
+    Args:
+        run: the run.
+        of_models: a cache of the refusals of models, by what each depends on, because many rows
+            have the same model, and to assemble it takes most of the time.
+    """
     training = run.training
     if training.teacher is not None:
         reason = why_unreadable(Path(training.teacher))
         if reason is not None:
             yield RefusedError("training.teacher", f"{reason}: {training.teacher!r}")
     dims = run.model.dims
-    attempts: list[tuple[str, Callable[[], object]]] = [
-        ("model", lambda: blueprint(run)),
-        ("training.objective", lambda: _check_smoothing(run)),
+    model = (run.tokenizer, run.model, *plugin_parts(run).items())
+    shares = (*model, training.objective, run.devices_per_run)
+    attempts: list[tuple[str, Hashable, Callable[[], object]]] = [
+        ("model", model, lambda: blueprint(run)),
+        ("training.objective", None, lambda: _check_smoothing(run)),
         (
             "training.optimizer",
+            None,
             lambda: build(Optimizer, training.optimizer, at="training.optimizer"),
         ),
         (
             "training.schedule",
+            None,
             lambda: build(Schedule, training.schedule, dims, 1, at="training.schedule"),
         ),
-        ("decoding", lambda: _check_search(run)),
-        (_N_DEVICES, lambda: _check_shares(run)),
+        ("decoding", None, lambda: _check_search(run)),
+        (_N_DEVICES, shares, lambda: _check_shares(run)),
     ]
-    for path, attempt in attempts:
-        try:
-            attempt()
-        except RefusedError as refusal:
+    for path, key, attempt in attempts:
+        refusal = of_models[key] if key in of_models else _refusal(path, attempt)
+        if key is not None:
+            of_models[key] = refusal
+        if refusal is not None:
             yield refusal
-        except AblateError:
-            raise
-        except Exception as error:
-            yield RefusedError(path, f"cannot be built: {first_line_with_type(error)}")
+
+
+def _refusal(path: str, attempt: Callable[[], object]) -> RefusedError | None:
+    """Return why what stands at a path cannot be built; None if it can."""
+    try:
+        attempt()
+    except RefusedError as refusal:
+        return refusal
+    except AblateError:
+        raise
+    except Exception as error:
+        return RefusedError(path, f"cannot be built: {first_line_with_type(error)}")
+    return None

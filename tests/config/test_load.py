@@ -473,6 +473,27 @@ def test_changes_that_are_left_out_have_the_paths_that_tell_them_apart(folder: F
     assert "equals the row 'all' of line 1; remove one" in folder.reasons(twice)[0]
 
 
+def test_a_row_that_equals_any_row_above_is_refused(folder: Folder) -> None:
+    many = "".join(f"  v{n}: {{training.optimizer.betas: [0.5, 0.{n}]}}\n" for n in range(10, 60))
+    text = f"variants:\n{many}  w: {{training.optimizer: {{betas: [5e-1, 0.120]}}}}\n"
+    assert folder.reasons(text) == ["the row 'w' equals the row 'v12' of line 4; remove one"]
+
+
+def test_equal_choices_have_equal_hashes() -> None:
+    class Unhashable(list[int]):
+        pass
+
+    def choice(**options: object) -> Choice:
+        return Choice(name="a", options=options)
+
+    pairs = [
+        (choice(x=1, y={"a": (2,), "b": [3]}), choice(y={"b": [3.0], "a": (2,)}, x=1.0)),
+        (choice(x=Unhashable([1]), y={1}), choice(x=Unhashable([1]), y={1})),
+    ]
+    assert all(a == b and hash(a) == hash(b) for a, b in pairs)
+    assert len({hash(choice(x={"a": [n]})) for n in range(100)}) == 100
+
+
 def test_rows_of_two_kinds_may_not_share_a_name(folder: Folder) -> None:
     text = "variants: {norm=rms: {model.residual: pre}}\ngrid: {model.norm: [rms]}"
     assert folder.reasons(text) == ["line 1 already has a row 'norm=rms'; remove one"]

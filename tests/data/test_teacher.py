@@ -85,7 +85,7 @@ def test_a_path_that_the_system_refuses_is_reported_with_the_reason(folder: Path
     with pytest.raises(DataError, match=r"training.teacher: cannot be read: File name too long"):
         with_translations(TEXT, path)
     refused = taught(run_spec(folder), Path(path))
-    assert [(refusal.path, refusal.reason) for refusal in _refusals(refused)] == [
+    assert [(refusal.path, refusal.reason) for refusal in _refusals(refused, {})] == [
         ("training.teacher", f"cannot be read: File name too long: {path!r}")
     ]
 

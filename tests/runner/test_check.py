@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ablate.config import load
+from ablate.config import ModelSpec, load
 from ablate.errors import SpecError
+from ablate.model import Transformer, assemble
 from ablate.parts.objective import Objective
 from ablate.registry import build, choose, slots
 from ablate.runner import devices
@@ -121,6 +122,37 @@ def test_rows_that_are_one_run_on_a_device_are_refused(
         check_distinct(load(file), Device("cpu"))
     assert f"twins.yaml{at}: {reason}; remove one" in str(refusal.value)
     assert "'other'" not in str(refusal.value)
+
+
+def test_each_distinct_model_is_assembled_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "rows.yaml"
+    file.write_text(
+        "model: {dims: {d_model: 16, n_heads: 2, max_len: 32}, n_layers: 1}\n"
+        "grid: {model.norm: [layer, rms], training.clip: [1, 2, 3], model.n_layers: [1, 2]}\n",
+        encoding="utf-8",
+    )
+    models: list[ModelSpec] = []
+
+    def counted(model: ModelSpec, *rest: int) -> Transformer:
+        models.append(model)
+        return assemble(model, *rest)
+
+    monkeypatch.setattr("ablate.runner.check.assemble", counted)
+    experiment = load(file)
+    check(experiment)
+    assert (len(experiment.rows), len(models), len(set(models))) == (13, 4, 4)
+
+
+def test_every_row_with_a_refused_model_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "rows.yaml"
+    head = "model: {dims: {d_model: 15, n_heads: 3, max_len: 32}}\nvariants:\n"
+    rows = [f"  v{n}: {{model.position: rotary, training.clip: {n}}}\n" for n in (1, 2, 3)]
+    file.write_text(head + "".join(rows), encoding="utf-8")
+    with pytest.raises(SpecError, match="d_k") as refusal:
+        check(load(file))
+    assert [f"variants.v{n}" in str(refusal.value) for n in (1, 2, 3)] == [True] * 3
 
 
 def test_rows_that_differ_on_a_device_are_accepted(
