@@ -305,9 +305,9 @@ def stored(selection: Selection, lookup: RunLookup) -> Records:
     fingerprints = Fingerprints()
     precisions = PRECISIONS if lookup.precision is None else (lookup.precision,)
     kinds = product(precisions, ENGINES if lookup.engine is None else (lookup.engine,))
-    hashes: dict[tuple[Any, ...], str] = {}
+    outcomes: dict[tuple[Any, ...], Record | None] = {}
     by_kind = [
-        _stored(selection.tabulated, kind, lookup.store, fingerprints, hashes) for kind in kinds
+        _stored(selection.tabulated, kind, lookup.store, fingerprints, outcomes) for kind in kinds
     ]
     return max(by_kind, key=lambda records: (sum(map(is_finished, records.values())), len(records)))
 
@@ -352,7 +352,7 @@ def _stored(
     kind: tuple[str, str],
     store: Store,
     fingerprints: Fingerprints,
-    hashes: dict[tuple[Any, ...], str],
+    outcomes: dict[tuple[Any, ...], Record | None],
 ) -> Records:
     """Return the stored records of one kind.
 
@@ -361,7 +361,7 @@ def _stored(
         kind: what ``precision: auto`` means, and the engine.
         store: holds them.
         fingerprints: of corpora.
-        hashes: a cache: most kinds of a run share one hash, which takes long to compute.
+        outcomes: a cache: most kinds of a run share one record.
     """
     (auto, engine), records = kind, {}
     for run in runs:
@@ -370,12 +370,12 @@ def _stored(
             continue
         precision = precision_of(run.spec, auto)
         key = (key_of(run), precision, random_draws(engine, run.spec.training))
-        if key not in hashes:
-            hashes[key] = hash_of(run.spec, fingerprint, precision, engine)
-        record = store.load_outcome(hashes[key])
+        if key not in outcomes:
+            outcomes[key] = store.load_outcome(hash_of(run.spec, fingerprint, precision, engine))
+        record = outcomes[key]
         if record is not None:
             if engine == Eager.name and record.get("is_fallback"):  # eager is requested here
-                record |= {"engine_note": "", "is_fallback": False}
+                record = {**record, "engine_note": "", "is_fallback": False}
             names = {"experiment": run.experiment, "variant": run.variant}  # of this experiment
             records[key_of(run)] = {**record, **names}
     return records
