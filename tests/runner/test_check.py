@@ -9,6 +9,7 @@ import pytest
 from ablate.config import ModelSpec, load
 from ablate.errors import SpecError
 from ablate.model import Transformer, assemble
+from ablate.parts.embedding import Vocabulary
 from ablate.parts.objective import Objective
 from ablate.registry import build, choose, slots
 from ablate.runner import devices
@@ -135,9 +136,9 @@ def test_each_distinct_model_is_assembled_once(
     )
     models: list[ModelSpec] = []
 
-    def counted(model: ModelSpec, *rest: int) -> Transformer:
+    def counted(model: ModelSpec, vocabulary: Vocabulary, pad: int) -> Transformer:
         models.append(model)
-        return assemble(model, *rest)
+        return assemble(model, vocabulary, pad)
 
     monkeypatch.setattr("ablate.runner.check.assemble", counted)
     experiment = load(file)
