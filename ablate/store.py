@@ -2,6 +2,7 @@
 
 <results>/runs/<hash>/record.json    written when the run has ended
 <results>/runs/<hash>/...            its model, curve, translations and log
+<results>/runs/index.json            what lists show of all records: see `ablate.index`
 <results>/probes/<key>.json          speed and memory of one row on one kind of machine
 <results>/matches/<key>.json         the value by which one row takes as long as its baseline
 
@@ -25,6 +26,7 @@ from filelock import FileLock, Timeout
 from ablate import writing
 from ablate.errors import DamagedFileWarning, StoreError
 from ablate.hashing import sha256, sha256_of_file, sha256_of_text
+from ablate.index import Heading, headings
 from ablate.printable import CONTROL, printable, printable_content
 from ablate.processes import is_true_within
 from ablate.record import FileContent, read_match, read_probe, read_record
@@ -93,6 +95,37 @@ class Store:
             StoreError: if it is damaged, or cannot be read.
         """
         return _read_record(self.path(run) / "record.json")
+
+    def headings(self) -> dict[str, Heading]:
+        """Return what lists show of every record that can be read, by hash and in its order."""
+
+        def read(run: str) -> Heading | None:
+            try:
+                return self.heading(run)
+            except StoreError:
+                return None
+
+        return headings(self.results / "runs", read)
+
+    def heading(self, run: str) -> Heading | None:
+        """Return what lists show of the record of a run; None if it has not ended.
+
+        Raises:
+            StoreError: if it is damaged, or cannot be read.
+        """
+        record = self.read(run)
+        if record is None:
+            return None
+        scores = [scores.get("bleu") for scores in record.get("test", {}).values()]
+        return Heading(
+            status=str(record["status"]),
+            experiment=record.get("experiment"),
+            row=record.get("variant"),
+            seed=record.get("seed"),
+            bleu=scores[0] if scores else None,
+            finished=record.get("finished"),
+            is_replaced="replaced_by" in record,
+        )
 
     def set_aside(self, run: str) -> None:
         """Rename the damaged record of a run that is to be made again, if there is one.
@@ -225,8 +258,10 @@ class Store:
         matches = [name for name in hashes if run and name.startswith(run)]
         hint = ""
         if ":" in run:
-            records = {name: self.load(name) or {} for name in hashes}
-            labels = {n: _label(r) for n, r in records.items() if "replaced_by" not in r}
+            headings = self.headings()
+            for name in set(hashes) - headings.keys():
+                self.load(name)  # warns of its damage
+            labels = {name: h.label for name, h in headings.items() if not h.is_replaced}
             matches = [name for name, label in labels.items() if label == run]
             hint = suggest(run, labels.values())
         if len(matches) == 1:
@@ -344,10 +379,6 @@ def _is_whole(file: Path, content: FileContent, max_hashed: float = math.inf) ->
         return True
     except OSError:
         return False
-
-
-def _label(record: dict[str, Any]) -> str:
-    return ":".join(str(record.get(key)) for key in ("experiment", "variant", "seed"))
 
 
 def _outcome(run: str, read: Callable[[str], dict[str, Any] | None]) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ import ablate
 LAYERS = (
     ("version", "errors", "processes", "lazy_dynamo", "record", "printable", "compression"),
     ("hashing", "wording", "writing", "console"),
-    ("cuda_graphs",),
+    ("cuda_graphs", "index"),
     ("registry",),
     ("parts",),
     ("config",),
@@ -47,7 +47,7 @@ PLACES = (
     "model data",
     "config",
     "parts",
-    "cuda_graphs registry",
+    "cuda_graphs registry index",
     "errors wording hashing writing console",
     "record printable compression processes version lazy_dynamo",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -27,6 +28,7 @@ from ablate.api.selecting import (
     tuning_runs,
 )
 from ablate.errors import SpecError, StoreError
+from ablate.index import Heading
 from ablate.record import Status
 from ablate.runner import matching
 from ablate.runner.sessions import RunningTask, Session, sessions
@@ -252,64 +254,76 @@ def _hashes(selection: Selection) -> set[str]:
 
 def _every_run(store: Store, needed: dict[str, set[str]]) -> list[StoredRun]:
     """Return all stored runs, by experiment, row and seed."""
-    every_run = [
-        _stored_run(store, folder, needed)
-        for folder in sorted((store.results / "runs").glob("*"))
-        if _HASH.fullmatch(folder.name) and (folder.is_symlink() or _is_run(folder))
-    ]
+    headings, every_run = store.headings(), []
+    for folder in sorted(_entries(store.results / "runs"), key=lambda folder: folder.name):
+        is_link = folder.is_symlink()
+        content = [] if is_link or not folder.is_dir() else _entries(folder.path)
+        if _HASH.fullmatch(folder.name) and (is_link or _is_run(folder, content)):
+            heading = headings.get(folder.name) or _unlisted(store, folder.name)
+            every_run.append(_stored_run(folder, content, heading, needed))
     return sorted(every_run, key=lambda run: (run.experiment or "", run.row or "", run.seed or 0))
 
 
-def _is_run(folder: Path) -> bool:
+def _entries(folder: Path | str) -> list[os.DirEntry[str]]:
+    """Return what is in a folder that other processes may be changing."""
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        return list(entries)
+    return []
+
+
+def _is_run(folder: os.DirEntry[str], content: Sequence[os.DirEntry[str]]) -> bool:
     """Return whether a folder has a file that a run writes, or is empty."""
-    if not folder.is_dir():
-        return False
-    names = {path.name for path in folder.iterdir()}
+    names = {entry.name for entry in content}
     has_text = any(name.startswith("hypotheses.") for name in names)
-    return has_text or names <= {"lock"} or not names.isdisjoint(_FILES)
+    return folder.is_dir() and (has_text or names <= {"lock"} or not names.isdisjoint(_FILES))
 
 
-def _stored_run(store: Store, folder: Path, needed: dict[str, set[str]]) -> StoredRun:
+def _unlisted(store: Store, run: str) -> Heading:
+    """Return the heading of a run without a record that can be read."""
     try:
-        record = store.read(folder.name) or {"status": "unfinished"}
+        return store.heading(run) or Heading("unfinished")
     except StoreError:
-        record = {"status": "unreadable"}
-    scores = [scores.get("bleu") for scores in record.get("test", {}).values()]
+        return Heading("unreadable")
+
+
+def _stored_run(
+    folder: os.DirEntry[str],
+    content: Sequence[os.DirEntry[str]],
+    heading: Heading,
+    needed: dict[str, set[str]],
+) -> StoredRun:
     return StoredRun(
         run=folder.name,
-        experiment=record.get("experiment"),
-        row=record.get("variant"),
-        seed=record.get("seed"),
-        status=str(record["status"]),
-        bleu=scores[0] if scores else None,
-        finished=record.get("finished"),
-        n_bytes=0 if folder.is_symlink() else _n_bytes(folder),
+        experiment=heading.experiment,
+        row=heading.row,
+        seed=heading.seed,
+        status=heading.status,
+        bleu=heading.bleu,
+        finished=heading.finished,
+        n_bytes=sum(map(_n_bytes, content)),
         experiments=tuple(name for name, hashes in needed.items() if folder.name in hashes),
-        is_at_work=not folder.is_symlink() and _is_locked(folder),
+        is_at_work=any(entry.name == "lock" and _is_locked(entry.path) for entry in content),
     )
 
 
-def _n_bytes(folder: Path) -> int:
-    """Return the size of the files in a folder that other processes may be changing."""
-    n_bytes = 0
-    for root, _, names in os.walk(folder):
-        for name in names:
-            with suppress(FileNotFoundError):
-                n_bytes += (Path(root) / name).lstat().st_size
-    return n_bytes
+def _n_bytes(entry: os.DirEntry[str]) -> int:
+    """Return the size of a file, or of all files in a folder."""
+    if entry.is_dir(follow_symlinks=False):
+        return sum(map(_n_bytes, _entries(entry.path)))
+    with suppress(FileNotFoundError):
+        return entry.stat(follow_symlinks=False).st_size
+    return 0
 
 
-def _is_locked(folder: Path) -> bool:
-    file = folder / "lock"
-    if not file.exists():
-        return False
+def _is_locked(file: str) -> bool:
     try:
-        with FileLock(file, thread_local=False, timeout=0):
-            return False
-    except Timeout:
+        with Path(file).open("r+b") as stream:  # NFS locks only what is open for writing
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)  # FileLock's, in a tenth of the time
+    except BlockingIOError:
         return True
     except OSError:
         return False
+    return False
 
 
 def _labelled(every_run: Sequence[StoredRun], label: str) -> list[StoredRun]:

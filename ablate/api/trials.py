@@ -99,11 +99,11 @@ def _name(selection: Selection) -> str:
 
 def _of_experiment(selection: Selection, store: Store) -> Iterator[dict[str, Any]]:
     names = {row.name for row in selection.whole.rows}
-    for path in sorted((store.results / "runs").glob("*/record.json")):
-        record = store.load(path.parent.name) or {}
-        is_ours = record.get("experiment") == selection.experiment.name
-        if is_ours and record.get("variant") in names and record.keys() >= {"spec", "seed"}:
-            yield record
+    for run, heading in store.headings().items():
+        if heading.experiment == selection.experiment.name and heading.row in names:
+            record = store.load(run) or {}
+            if record.keys() >= {"spec", "seed"}:
+                yield record
 
 
 def _changes(selection: Selection, record: Mapping[str, Any]) -> tuple[str, ...] | None:
