@@ -92,7 +92,8 @@ def schedule(
                 *([g] for g in _pack(todo, worker_slots, store, limits)),
             ]
         )
-        of_rows = [task for task in all_tasks if task.probe in {row.key for row in rows}]
+        probed = {row.key for row in rows}
+        of_rows = [task for task in all_tasks if task.probe in probed]
         seconds = partial(budget, of_rows, store, limits.probe_seconds)
         attempts = measure_in_turns(rows, pool, listener, n_at_once, seconds)
         update_speeds(of_rows, attempts, store, worker_slots[0])

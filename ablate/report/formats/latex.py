@@ -6,7 +6,6 @@ Needs ``\usepackage{booktabs,tabularx}``, and a document in UTF-8.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from ablate.report.budget import BEYOND
 from ablate.report.cells import NOTHING, Cell, Footnote, Table
@@ -196,8 +195,9 @@ def escaped(text: str) -> str:
 
 def _tabular(table: Table) -> list[str]:
     """Return a grid of the width of the text; numbers stand with their points below one another."""
+    kinds = [_kind(table, at) for at in range(len(table.columns))]
     baseline, *variants = [
-        "\\midrule\n" * (line.begins_group and at > 1) + _row(_cells(table, line.cells))
+        "\\midrule\n" * (line.begins_group and at > 1) + _row(list(map(_cell, kinds, line.cells)))
         for at, line in enumerate(table.lines)
     ]
     return [
@@ -252,10 +252,6 @@ def _has_intervals(table: Table, at: int) -> bool:
 def _head(table: Table, at: int, text: str) -> str:
     kind, written = _kind(table, at), _SYMBOLS.get(text, escaped(text))
     return f"\\multicolumn{{2}}{{c}}{{{written}}}" if kind in ("interval", "aside") else written
-
-
-def _cells(table: Table, cells: Sequence[Cell]) -> list[str]:
-    return [_cell(_kind(table, at), cell) for at, cell in enumerate(cells)]
 
 
 def _row(cells: list[str]) -> str:

@@ -90,7 +90,7 @@ def comma_separated(table: Table, *, is_brief: bool) -> str:
         table: what to write.
         is_brief: whether to leave out what few readers want.
     """
-    rows = [_row(table, line) for line in table.lines]
+    rows = _rows(table)
     if is_brief:
         names = [name for name in rows[0] if _BRIEF.fullmatch(name)]
         rows = [{name: row[name] for name in names} for row in rows]
@@ -181,16 +181,25 @@ def json_of(content: Any) -> str:
     return json_text_of(_all_finite(content)) + "\n"
 
 
-def _row(table: Table, line: Line) -> dict[str, Any]:
+def _rows(table: Table) -> list[dict[str, Any]]:
+    paths = changed_paths(line.changes for line in table.lines)
+    with_rounds = {name for line in table.lines for name in line.summary.rounds}
+    names = dict.fromkeys(name for line in table.lines for name in line.summary.metrics)
+    metrics = {name: name in with_rounds for name in names}
+    return [_row(table, line, paths, metrics) for line in table.lines]
+
+
+def _row(
+    table: Table, line: Line, paths: Sequence[str], metrics: Mapping[str, bool]
+) -> dict[str, Any]:
     summary = line.summary
     row: dict[str, Any] = {"row": summary.name}
     row |= _trial(table)
-    for path in changed_paths(each.changes for each in table.lines):
+    for path in paths:
         has_it = path in line.changes
         row[f"change.{path}"] = json.dumps(line.changes[path]) if has_it else None
     row |= {f"runs.{status}": summary.count(status) for status in STATUSES}
-    summaries = [each.summary for each in table.lines]
-    for name in dict.fromkeys(name for each in summaries for name in each.metrics):
+    for name, has_rounds in metrics.items():
         estimate = summary.metrics.get(name)
         if is_measured_once(name):
             row[f"{name}.mean"] = estimate.mean if estimate else None
@@ -199,7 +208,7 @@ def _row(table: Table, line: Line) -> dict[str, Any]:
         if name in table.comparisons:
             difference = table.comparisons[name].differences.get(summary.name)
             row |= _flat(f"{name}.difference", _difference(table, name, difference))
-        if any(name in each.rounds for each in summaries):
+        if has_rounds:
             row |= _by_rounds(name, summary.rounds.get(name), summary.speeds.get(name))
     row |= _published(table, summary.name)
     return row | {f"signature.{metric}": text for metric, text in table.signatures.items()}
