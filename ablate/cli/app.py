@@ -204,24 +204,25 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
     from ablate.cli import show
 
     load_plugins(plugins)
-    planned = api.plan(
-        spec,
-        seeds=parse_seeds(seeds),
-        only=only or (),
-        device=device,
-        jobs=jobs,
-        engine=engine,
-        overrides=overrides or (),
-        results=results,
-        backend=backend,
-        backend_options=backend_options(
-            slurm,
-            address=address,
-            slurm_partition=slurm_partition,
-            slurm_time=slurm_time,
-            gpus_per_task=gpus_per_task,
-        ),
-    )
+    with show.waiting("checking and counting every row"):
+        planned = api.plan(
+            spec,
+            seeds=parse_seeds(seeds),
+            only=only or (),
+            device=device,
+            jobs=jobs,
+            engine=engine,
+            overrides=overrides or (),
+            results=results,
+            backend=backend,
+            backend_options=backend_options(
+                slurm,
+                address=address,
+                slurm_partition=slurm_partition,
+                slurm_time=slurm_time,
+                gpus_per_task=gpus_per_task,
+            ),
+        )
     if as_json:
         show.as_json(planned.to_json())
     else:
