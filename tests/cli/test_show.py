@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ablate.cli.show import _print_rows
+from ablate.console import Console
 
 CELLS = ("", "a", "[b]x[/b]", "lr=0.1", " two  words", ":smile:", "日本語", "é", "12,345")
 
