@@ -24,7 +24,7 @@ from pathlib import Path
 
 from ablate import api, config
 from ablate.analysis.summary import Summary
-from ablate.api.gating import Gated
+from ablate.api.gate import Gated
 from ablate.gate.check import Check, CheckVerdict
 from ablate.gate.checks.finding import FindingCheck
 from ablate.gate.reference_file import read

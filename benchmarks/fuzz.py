@@ -164,7 +164,7 @@ _SPEEDS = ("train_target_tokens_per_second", "decode_sentences_per_second")
 
 
 def _probe_keys(spec: Path, results: Path) -> list[str]:
-    from ablate.api.selecting import select, tasks
+    from ablate.api.selection import select, tasks
     from ablate.runner import devices
     from ablate.training import engines
 

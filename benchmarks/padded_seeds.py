@@ -7,7 +7,7 @@ Replicas of one model can make their steps together (`torch.func.stack_module_st
 their batches are of one shape. Seeds with data orders of their own have batches of other rows and
 lengths at every step, so each would be padded to the largest of them. Counted over an epoch: the
 tokens, source and target, that all seeds would compute, over those that they compute each for
-themselves. Runs that take turns on streams of their own (`ablate.runner.interleaving`) pay nothing.
+themselves. Runs that take turns on streams of their own (`ablate.runner.streams`) pay nothing.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ import torch
 from sacrebleu.metrics.bleu import BLEU, BLEUScore
 
 from ablate import config, decoding
-from ablate.api.loading import LoadedRun
+from ablate.api.trained_run import LoadedRun
 from ablate.data.corpus import Bitext, Corpus
 from ablate.data.ragged import Ragged
 from ablate.decoding import Search

@@ -26,7 +26,7 @@ from scipy import stats
 
 import ablate
 from ablate import config
-from ablate.api.loading import LoadedRun
+from ablate.api.trained_run import LoadedRun
 from ablate.data.corpus import Bitext, Corpus
 from ablate.registry import build
 from ablate.store import write_whole

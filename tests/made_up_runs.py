@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ablate.api.selecting import RunLookup, Selection, select, tasks
+from ablate.api.selection import RunLookup, Selection, select, tasks
 from ablate.data.corpus import Bitext, Corpus
 from ablate.measuring import SentenceStatistics
 from ablate.registry import build

@@ -59,13 +59,13 @@ NUMBERS: dict[str, tuple[str, ...]] = {
     "analysis": ("*",),
     "config": ("identity", "merge", "rows"),
     "data": (
-        "batches", "corpus", "encodings", "parallel", "prepare", "ragged", "segmentation",
-        "sorting", "tokenizer", "unigram",
+        "batches", "corpus", "encodings", "order", "parallel", "prepare", "ragged", "segmentation",
+        "tokenizer", "unigram",
     ),
     "gate": ("*",),
     "measuring": ("*",),
     "model": ("*",),
-    "runner": ("matching", "probe", "ranks", "run", "sessions", "speeds", "task"),
+    "runner": ("match", "other_ranks", "probe", "run", "sessions", "speeds", "task"),
     "training": ("*",),
 }  # fmt: skip
 """The modules that make or judge numbers, by package."""

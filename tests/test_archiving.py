@@ -17,8 +17,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ablate import api, config
-from ablate.api.archiving import CONTENTS
-from ablate.api.selecting import match_keys
+from ablate.api.archive import CONTENTS
+from ablate.api.selection import match_keys
 from ablate.cli.app import app
 from ablate.errors import SpecError, StoreError
 from ablate.report.render import render

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from ablate import api, config
 from ablate.api.costs import BASE, VOCABULARY, Cost
-from ablate.api.listing import OptionListing, PartListing
+from ablate.api.parts import OptionListing, PartListing
 from ablate.cli import catalogue
 from ablate.config import ModelSpec
 from ablate.data.batches import Batch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,7 @@ import pytest
 from rich.console import Console
 
 from ablate import api, config
-from ablate.api import planning
-from ablate.api.selecting import select
+from ablate.api.selection import select
 from ablate.cli import show
 from ablate.data.tokenizer import PAD
 from ablate.errors import SpecError
@@ -124,7 +124,7 @@ def test_a_plan_for_a_cluster_counts_its_nodes(
 ) -> None:
     facts = DeviceFacts(provenance.hardware("cpu"), has_bf16=False, memory_mib=math.inf)
     slots = [Device("cpu", node=name, facts=facts) for name in ("a", "a", "b")]
-    monkeypatch.setattr(planning, "open_backend", lambda *_: Local(slots))
+    monkeypatch.setattr(sys.modules["ablate.api.plan"], "open_backend", lambda *_: Local(slots))
     plan = probed(tmp_path, "baseline")
     assert (plan.device, plan.n_worker_slots) == ("cpu (2 nodes)", 3)
     assert plan.seconds_left == pytest.approx((plan.device_seconds or 0.0) / 3)
@@ -164,7 +164,7 @@ def test_a_plan_has_as_many_runs_on_a_gpu_as_are_asked_for(
 ) -> None:
     facts = DeviceFacts({"device": "cuda"}, has_bf16=False, memory_mib=80_000.0)
     gpus = [Device("cuda", index, "job 0", facts) for index in range(2)]
-    monkeypatch.setattr(planning, "open_backend", lambda *_: Local(gpus))
+    monkeypatch.setattr(sys.modules["ablate.api.plan"], "open_backend", lambda *_: Local(gpus))
     plan = api.plan(large, results=tmp_path, jobs=4)
     assert {row.runs_at_once for row in plan.rows} == {4}
     assert "8 at a time" in plan.remarks()[0]

@@ -27,7 +27,7 @@ from ablate.registry import (
     slots,
     temporary_registrations,
 )
-from ablate.registry.loading import load_installed
+from ablate.registry.registration import load_installed
 from ablate.runner.task import Task
 
 MINE = '''\

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ablate import api
-from ablate.api.selecting import select, tasks
+from ablate.api.selection import select, tasks
 from ablate.cli.app import app
 from ablate.errors import StoreError
 from ablate.runner.devices import Device

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,11 +15,10 @@ import pytest
 from typer.testing import CliRunner
 
 from ablate import api, config
-from ablate.api.selecting import Fingerprints, hash_of, match_keys, select, tasks, tuning_runs
+from ablate.api.selection import Fingerprints, hash_of, match_keys, select, tasks, tuning_runs
 from ablate.cli.app import app
 from ablate.errors import DamagedFileWarning, DataError, SpecError, StoreError
 from ablate.record import SCHEMA
-from ablate.runner import matching
 from ablate.runner.devices import Device
 from ablate.store import Store
 from tests import made_up_runs
@@ -148,7 +148,7 @@ def test_runs_of_a_matched_row_are_no_garbage_while_its_value_is_not_known(
 ) -> None:
     results = matched.parent / "results"
     assert api.collect_garbage(results, [matched]) == []
-    monkeypatch.setattr(matching, "is_available", lambda _: False)
+    monkeypatch.setattr(sys.modules["ablate.api.runs"], "is_available", lambda _: False)
     reason = r"study\.yaml: the matched value of model\.feed_forward\.d_ff is not known for gated"
     with pytest.raises(StoreError, match=rf"nothing is removed: .*{reason}.*synthetic.*; or leave"):
         api.collect_garbage(results, [matched])

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import ablate
 from ablate import api, config
-from ablate.api import scoring
+from ablate.api import metrics
 from ablate.cli.app import app
 from ablate.config import shipped
 from ablate.errors import DataError, SpecError, StoreError
@@ -226,7 +226,7 @@ def test_scores_that_cannot_be_stored_are_shown_with_a_remark(
         raise StoreError(f"{path}: cannot be written: Read-only file system")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(scoring, "write_whole", refuse)
+    monkeypatch.setattr(metrics, "write_whole", refuse)
     with temporary_registrations():
         api.init(part="metric")
         text = f"{EXPERIMENT}plugins: my_metric.py\nmetrics: {{name: my_metric, n: 1}}\n"

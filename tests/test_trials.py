@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from ablate import api
-from ablate.api import running
 from ablate.errors import DataError, StoreError
 from ablate.report import FORMATS, render
 from ablate.runner.provenance import hardware, versions
@@ -74,7 +74,11 @@ def test_a_damaged_run_of_a_baseline_that_is_not_asked_for_stays(path: Path) -> 
 @pytest.mark.figures
 def test_figures_are_of_the_runs_of_the_table(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = list[int]()
-    monkeypatch.setattr(running, "_draw", lambda table, _: drawn.append(len(table.details.records)))
+    monkeypatch.setattr(
+        sys.modules["ablate.api.run"],
+        "_draw",
+        lambda table, _: drawn.append(len(table.details.records)),
+    )
     for text in (EXPERIMENT, f"{EXPERIMENT}  scale: {{model.norm: scale}}\n"):
         path.write_text(text, encoding="utf-8")
         finish(path, Path("results"))  # by another experiment
@@ -88,7 +92,7 @@ def test_figures_are_drawn_anew_when_the_table_shows_other_numbers(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn, store = list[None](), Store(Path("results"))
-    monkeypatch.setattr(running, "_draw", lambda *_: drawn.append(None))
+    monkeypatch.setattr(sys.modules["ablate.api.run"], "_draw", lambda *_: drawn.append(None))
     finish(path, store.results)
     outcome = run(path, figures=True)
     path.write_text(f"{EXPERIMENT}negligible: {{bleu: 5}}\n", encoding="utf-8")

@@ -11,16 +11,16 @@ import pytest
 
 import ablate
 from ablate import api, config, report
-from ablate.api import choosing
-from ablate.api.choosing import select_chosen
+from ablate.api import tune
 from ablate.api.options import RunOptions
-from ablate.api.planning import plan
-from ablate.api.selecting import RunLookup, select, tasks, tuning_runs
+from ablate.api.plan import plan
+from ablate.api.selection import RunLookup, select, tasks, tuning_runs
+from ablate.api.tune import select_chosen
 from ablate.config import Row, tuning_of
 from ablate.errors import SpecError
 from ablate.report.numbers import TIMES
 from ablate.runner.devices import Device
-from ablate.runner.matching import match_key
+from ablate.runner.match import match_key
 from ablate.runner.task import Task
 from ablate.store import Store
 from tests.presets import ROOT
@@ -190,7 +190,7 @@ def timed(folder: Path, monkeypatch: pytest.MonkeyPatch, via: str, noise: float)
     text = matched_text(via, "2%")
     bench = Bench(folder, text.replace("pre: {model.residual: pre}", "deep: {model.n_layers: 4}"))
     clock = Clock(bench.store, noise)
-    monkeypatch.setattr(choosing, "measure", clock.measure)
+    monkeypatch.setattr(tune, "measure", clock.measure)
     return clock
 
 
@@ -229,7 +229,7 @@ def test_a_row_of_other_batches_takes_the_time_of_its_own_tokens(
             clock.store.save_probe(task.probe, {**probe, **change})
         return session
 
-    monkeypatch.setattr(choosing, "measure", measure)
+    monkeypatch.setattr(tune, "measure", measure)
     file = tmp_path / "own.yaml"
     row = "deep: {training.batch_tokens: 320}"
     file.write_text(file.read_text().replace("deep: {model.n_layers: 4}", row))
@@ -253,7 +253,7 @@ def test_a_row_that_cannot_be_measured_is_a_mistake(
         clock.store.save_probe(ours, {**probe, "rounds": rounds, **earlier})
         return session
 
-    monkeypatch.setattr(choosing, "measure", measure)
+    monkeypatch.setattr(tune, "measure", measure)
     with pytest.raises(SpecError, match=r"not be measured; .*log says why \(in the row 'deep'\)"):
         chosen_row(tmp_path)
 
@@ -275,7 +275,7 @@ def test_a_row_that_is_added_after_tuning_gets_its_time_once(
     bench = Bench(tmp_path, f"{(tmp_path / 'own.yaml').read_text()}{tune}\n")
     bench.tuned(NLL, "baseline", engine="data_parallel")
     assert bench.row("baseline").chosen == {"training.schedule.lr": "tuned"}
-    monkeypatch.setattr(choosing, "_tune", lambda *_: None)  # as if it was interrupted
+    monkeypatch.setattr(tune, "_tune", lambda *_: None)  # as if it was interrupted
     row = chosen_row(tmp_path)
     assert row.chosen == {"training.steps": "matched"}
     assert row.pending == ("training.schedule.lr",)

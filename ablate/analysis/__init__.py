@@ -2,11 +2,11 @@
 
 from ablate.analysis.comparison import Comparison as Comparison
 from ablate.analysis.comparison import Difference as Difference
-from ablate.analysis.comparisons import Comparisons as Comparisons
-from ablate.analysis.comparisons import Sentences as Sentences
-from ablate.analysis.comparisons import comparisons as comparisons
 from ablate.analysis.direction import direction as direction
 from ablate.analysis.direction import higher_is_better as higher_is_better
+from ablate.analysis.measures import Comparisons as Comparisons
+from ablate.analysis.measures import Sentences as Sentences
+from ablate.analysis.measures import comparisons as comparisons
 from ablate.analysis.rounds import Rounds as Rounds
 from ablate.analysis.speeds import Speed as Speed
 from ablate.analysis.statistics import LEVEL as LEVEL

@@ -1,21 +1,19 @@
 """The commands as functions; each returns what its command prints."""
 
-from ablate.api.archiving import Restored, archive, restore
-from ablate.api.checking import Finding, check
-from ablate.api.comparing import compare
-from ablate.api.corpus import CorpusListing, CorpusStatistics, corpora, fetch_corpus, show_corpus
-from ablate.api.examining import CheckResult, Diagnosis, doctor
-from ablate.api.gating import Blessed, Gated, bless, gate
-from ablate.api.inspecting import Inspection, inspect
-from ablate.api.listing import PartListing, parts
-from ablate.api.loading import LoadedRun, load_run
+from ablate.api.archive import Restored, archive, restore
+from ablate.api.check import Finding, check
+from ablate.api.compare import compare
+from ablate.api.corpora import CorpusListing, CorpusStatistics, corpora, fetch_corpus, show_corpus
+from ablate.api.doctor import CheckResult, Diagnosis, doctor
+from ablate.api.gate import Blessed, Gated, bless, gate
+from ablate.api.init import init
+from ablate.api.inspect import Inspection, inspect
 from ablate.api.options import RunOptions
-from ablate.api.planned import Plan, PlannedRow
-from ablate.api.planning import plan
-from ablate.api.running import Outcome, report, run
-from ablate.api.showing import show_run
-from ablate.api.starting import init
-from ablate.api.stored import (
+from ablate.api.parts import PartListing, parts
+from ablate.api.plan import plan
+from ablate.api.plan_table import Plan, PlannedRow
+from ablate.api.run import Outcome, report, run
+from ablate.api.runs import (
     RunningTask,
     Session,
     StoredRun,
@@ -24,11 +22,13 @@ from ablate.api.stored import (
     runs,
     status,
 )
+from ablate.api.showing import show_run
 from ablate.api.study import Experiment, Study
-from ablate.api.translating import Translation, Translator, decoded, translate
+from ablate.api.trained_run import LoadedRun, load_run
+from ablate.api.translate import Translation, Translator, decoded, translate
 from ablate.config import schema
 from ablate.measuring.attention import AttentionMap
-from ablate.report.compared import Compared, MatchedRow
+from ablate.report.comparison import Compared, MatchedRow
 
 __all__ = [
     "AttentionMap",

@@ -7,10 +7,9 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from ablate.api.choosing import select_chosen
-from ablate.api.completing import complete, opened, workers
+from ablate.api.completion import complete, opened, workers
 from ablate.api.options import RunOptions
-from ablate.api.selecting import (
+from ablate.api.selection import (
     Fingerprints,
     Records,
     RunLookup,
@@ -19,6 +18,7 @@ from ablate.api.selecting import (
     select,
     stored,
 )
+from ablate.api.tune import select_chosen
 from ablate.config import Experiment
 from ablate.errors import AblateError, SpecError, StoreError
 from ablate.gate.evidence import first_losses

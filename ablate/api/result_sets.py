@@ -15,10 +15,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from ablate.analysis import Record, Summary, summarise
-from ablate.analysis.matched import RowSample
-from ablate.api.console import print_remark
-from ablate.api.scoring import scored
-from ablate.api.selecting import Fingerprints, Records, RunLookup, select, stored
+from ablate.analysis.two_tables import RowSample
+from ablate.api.metrics import scored
+from ablate.api.remarks import print_remark
+from ablate.api.selection import Fingerprints, Records, RunLookup, select, stored
 from ablate.config import BASELINE, Experiment, RunSpec, experiment_name, shipped
 from ablate.errors import SpecError, StoreError
 from ablate.registry import Choice

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ablate import config
-from ablate.api.selecting import Fingerprints, RunLookup, key_of, select, stored
-from ablate.api.stored import runs
+from ablate.api.runs import runs
+from ablate.api.selection import Fingerprints, RunLookup, key_of, select, stored
 from ablate.config import experiment_name, shipped
 from ablate.errors import DataError, SpecError, StoreError
 from ablate.store import Store

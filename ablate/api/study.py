@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablate import report as reporting
-from ablate.api import running
-from ablate.api.corpus import text_of_runs
+from ablate.api.corpora import text_of_runs
 from ablate.api.options import RunOptions
-from ablate.api.selecting import Records, RunLookup, key_of, select, tasks
-from ablate.config.dumping import dump
+from ablate.api.run import Outcome
+from ablate.api.run import report as report_experiment
+from ablate.api.run import run as run_experiment
+from ablate.api.selection import Records, RunLookup, key_of, select, tasks
+from ablate.config.dump import dump
 from ablate.config.paths import with_absolute_paths
 from ablate.errors import SpecError
 from ablate.runner import devices
@@ -133,7 +135,7 @@ class Study:
         store: where the runs are.
     """
 
-    def __init__(self, outcome: running.Outcome, store: Store) -> None:
+    def __init__(self, outcome: Outcome, store: Store) -> None:
         self.outcome = outcome
         self.store = store
 
@@ -239,7 +241,7 @@ def run(experiment: Experiment | Path | str, *, only: Sequence[str] = (), **opti
     """
     chosen = RunOptions(**options)
     path = _file(experiment, chosen.store)
-    return Study(running.run(path, chosen, only=only), chosen.store)
+    return Study(run_experiment(path, chosen, only=only), chosen.store)
 
 
 def study(
@@ -256,7 +258,7 @@ def study(
         StoreError: if nothing is stored.
     """
     store = Store(Path(results))
-    return Study(running.report(_file(experiment, store), results=results, **options), store)
+    return Study(report_experiment(_file(experiment, store), results=results, **options), store)
 
 
 def hashes(

@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ablate.api.selecting import Selection, key_of
-from ablate.config.dumping import dump
+from ablate.api.selection import Selection, key_of
+from ablate.config.dump import dump
 from ablate.config.rows import BASELINE
 from ablate.hashing import sha256_of_text
 from ablate.store import Store

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ablate.api.costs import N_PAIRS, N_TOKENS, STATED
-from ablate.api.listing import OptionListing, PartListing
+from ablate.api.parts import OptionListing, PartListing
 from ablate.config import BASELINE
 from ablate.report.changes import format_value
 from ablate.report.numbers import number, signed

@@ -39,7 +39,7 @@ from ablate.cli.output import echo
 from ablate.errors import SpecError
 
 if TYPE_CHECKING:
-    from ablate.api.gating import Blessed, Gated
+    from ablate.api.gate import Blessed, Gated
 
 
 @guarded
@@ -111,7 +111,7 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
     for option, is_given in (("--widen", widen), ("--repeats", repeats is not None)):
         if is_given and not bless:
             raise SpecError(f"{option} is for --bless; a gate changes no reference")
-    from ablate.api import gating
+    from ablate import api
     from ablate.api.options import RunOptions
 
     load_plugins(plugins)
@@ -138,12 +138,12 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
         ),
     )
     if bless:
-        blessed = gating.bless(
+        blessed = api.bless(
             spec, reference, options, widen=widen, repeats=repeats, is_stored=stored
         )
         _show_blessed(blessed)
         return blessed.exit_status
-    gated = gating.gate(spec, reference, options, junit=junit, is_stored=stored)
+    gated = api.gate(spec, reference, options, junit=junit, is_stored=stored)
     _show(gated)
     return gated.exit_status
 

@@ -33,7 +33,7 @@ from ablate.cli.output import echo
 from ablate.console import Console
 from ablate.printable import json_text
 from ablate.report.changes import format_value
-from ablate.report.compared import FORMATS
+from ablate.report.comparison import FORMATS
 from ablate.runner.display import format_duration
 from ablate.store import write_whole
 from ablate.wording import counted

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ablate.data.corpus import Bitext
+from ablate.data.order import bounds, sorting
 from ablate.data.ragged import Ragged, Rows
 from ablate.data.segmentation import WordSampler, resampled
-from ablate.data.sorting import bounds, sorting
 from ablate.data.tokenizer import BOS, TokenizerPair
 
 
@@ -108,7 +108,7 @@ class Batches:
     A longer pair is a batch of its own. The lengths that share a batch, and so the number of
     batches, are the same in every epoch; the assignment of pairs of equal length and the order of
     the batches depend on the seed and the epoch. At most 5% are padding, if the corpus allows it
-    (`ablate.data.sorting`).
+    (`ablate.data.order`).
 
     Where the text is segmented anew in every epoch, all of this holds for the batches of one epoch
     (`of_epoch`): they are formed by the lengths that it has then, so that ``batch_tokens`` bounds

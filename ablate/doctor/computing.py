@@ -28,7 +28,7 @@ from ablate.measuring import count_flops
 from ablate.measuring.probe import timed
 from ablate.runner import devices
 from ablate.runner.devices import Device
-from ablate.runner.interleaving import Interleaver
+from ablate.runner.streams import Interleaver
 from ablate.training.engines import resolve
 
 _N_PASSES = 3  # over the batches: an engine captures repeated shapes, and then replays them

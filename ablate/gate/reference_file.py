@@ -9,7 +9,7 @@ from typing import Any
 
 from ablate.analysis.summary import Records, summarise
 from ablate.config import Mistake, MistakesError
-from ablate.config.dumping import dump
+from ablate.config.dump import dump
 from ablate.config.merge import schema_of
 from ablate.config.messages import validated
 from ablate.config.source import Mark, Node, Source, UnreadableError, parse, source_of

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from ablate.registry.loading import load_installed
+from ablate.registry.registration import load_installed
 from ablate.registry.table import TABLE, Choice, Entry, Part, refusals
 from ablate.wording import no_such
 

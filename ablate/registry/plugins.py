@@ -11,8 +11,8 @@ from pathlib import Path
 from types import ModuleType
 
 from ablate.hashing import sha256
-from ablate.registry.loading import PLUGINS, restore, run_plugin, snapshot
 from ablate.registry.lookup import slots
+from ablate.registry.registration import PLUGINS, restore, run_plugin, snapshot
 from ablate.registry.table import Plugin, PluginError
 
 NO_PLUGINS = "ABLATE_NO_PLUGINS"

@@ -19,7 +19,7 @@ from ablate.analysis import (
     summarise,
     verdict,
 )
-from ablate.analysis.matched import Shift
+from ablate.analysis.two_tables import Shift
 from ablate.config import Experiment, Negligible, Published
 
 TRAIN_SPEED = "speed.train_target_tokens_per_second"

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from ablate.config import BASELINE
-from ablate.runner.packing import TaskGroup, least_memory
+from ablate.runner.groups import TaskGroup, least_memory
 
 
 def priority(group: TaskGroup) -> tuple[bool, float]:

@@ -17,8 +17,8 @@ from ablate.processes import exit_reason
 from ablate.runner.backends.contract import StartProcess, WorkerProcess
 from ablate.runner.devices import Device, memory_mib
 from ablate.runner.failures import Failure, failure_of_exit
+from ablate.runner.groups import TaskGroup
 from ablate.runner.listener import ProgressListener
-from ablate.runner.packing import TaskGroup
 from ablate.runner.placement import plan
 from ablate.runner.retries import TaskOutcome
 from ablate.runner.run_log import append_to_log

@@ -26,8 +26,8 @@ from ablate.hashing import sha256_of_text
 from ablate.record import speed_sessions
 from ablate.runner.devices import Device
 from ablate.runner.listener import Report
+from ablate.runner.other_ranks import joined_ranks
 from ablate.runner.provenance import hardware_of, now, versions
-from ablate.runner.ranks import joined_ranks
 from ablate.runner.task import Task
 from ablate.store import Store
 from ablate.training.ranks import Ranks

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ablate.errors import DivergedError, RunError, SpecError
-from ablate.runner.ranks import set_up
+from ablate.runner.other_ranks import set_up
 from ablate.runner.run import follow_run, run_one
 from ablate.runner.task import WAITING, Task
 from ablate.store import Store, is_finished

@@ -27,9 +27,9 @@ from ablate.registry import build
 from ablate.runner import provenance, staleness
 from ablate.runner.failures import reason_of, status_of
 from ablate.runner.listener import Report
+from ablate.runner.other_ranks import joined_ranks
 from ablate.runner.probe import record_sections
-from ablate.runner.ranks import joined_ranks
-from ablate.runner.resuming import resume, tidy
+from ablate.runner.resume import resume, tidy
 from ablate.runner.task import WAITING, Task
 from ablate.store import Store, describe, is_finished, translations_file, writable, write_whole
 from ablate.training import TrainingResult

@@ -10,12 +10,12 @@ from typing import Any
 
 from ablate.runner.backends.contract import Backend, WorkerPool
 from ablate.runner.devices import Device, memory_mib
+from ablate.runner.groups import Needs, TaskGroup, one_per_process, pack_tasks
 from ablate.runner.listener import ProgressListener
-from ablate.runner.packing import Needs, TaskGroup, one_per_process, pack_tasks
 from ablate.runner.placement import priority
 from ablate.runner.pool import GRACE_S
 from ablate.runner.probe import probe_rounds
-from ablate.runner.probing import (
+from ablate.runner.probe_rounds import (
     FEWEST_ROUNDS,
     budget,
     measure_in_turns,

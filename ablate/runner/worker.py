@@ -36,13 +36,13 @@ from ablate.processes import STACK_SIGNAL, die_with_parent
 from ablate.registry import PluginError
 from ablate.runner.devices import n_cores
 from ablate.runner.failures import failure_of, reason_of
-from ablate.runner.interleaving import Interleaver
+from ablate.runner.other_ranks import set_up
 from ablate.runner.probe import probe_one
 from ablate.runner.provenance import git
-from ablate.runner.ranks import set_up
 from ablate.runner.run import run_one
 from ablate.runner.run_log import RunLog
 from ablate.runner.staleness import code_digest
+from ablate.runner.streams import Interleaver
 from ablate.runner.task import (
     STARTING,
     Heartbeat,

@@ -1,6 +1,6 @@
 """The weights of a run as its optimizer has them: whole, or a part of every weight.
 
-They are whole here; ranks that split them use `ablate.training.engines.sharding`.
+They are whole here; ranks that split them use `ablate.training.engines.split_weights`.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from records import ROOT
 
-from ablate.api.completing import complete
+from ablate.api.completion import complete
 from ablate.api.options import RunOptions
-from ablate.api.selecting import select
+from ablate.api.selection import select
 from gpu.script import Item, Result, Setting, WrongError, answer
 
 _SEEDS = (1, 2, 3, 4, 5)

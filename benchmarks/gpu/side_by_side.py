@@ -10,7 +10,7 @@ import sys
 import time
 from functools import partial
 
-from ablate.runner.interleaving import Interleaver
+from ablate.runner.streams import Interleaver
 from ablate.training.engines import resolve
 from gpu.script import Item, Result, Setting, answer
 from gpu.work import N_WARM_PASSES, Work, size, wait

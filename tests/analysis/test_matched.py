@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from ablate.analysis.matched import RowSample, Shift, compare_matched
 from ablate.analysis.spreads import PRIOR_DF
+from ablate.analysis.two_tables import RowSample, Shift, compare_matched
 
 SEEDS = (1, 2, 3, 4)
 

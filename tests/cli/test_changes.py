@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import ablate as package
-from ablate.api import completing
+from ablate.api import completion
 from ablate.runner.schedule import schedule
 from tests.cli.conftest import COMMAND, EXPERIMENT, Ablate, environment, records_of
 
@@ -38,7 +38,7 @@ def _while_scheduling(monkeypatch: pytest.MonkeyPatch, change: Callable[[], obje
         change()
         schedule(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(completing, "schedule", schedule_after)
+    monkeypatch.setattr(completion, "schedule", schedule_after)
 
 
 @pytest.mark.e2e
@@ -73,13 +73,13 @@ def test_records_name_the_code_that_was_loaded(folder: Path, cache: Path, tmp_pa
     shutil.copytree(Path(package.__file__).parent, source)
     (folder / "pe.yaml").write_text(EXPERIMENT.replace("[1, 2]", "[1]"), encoding="utf-8")
     program = (
-        "from ablate.api import completing\n"
+        "from ablate.api import completion\n"
         "from ablate.runner.schedule import schedule\n"
         "from ablate.runner.staleness import code_digest\n"
         "def schedule_after(*arguments):\n"
         f"    open({str(source / 'version.py')!r}, 'a').write('# changed')\n"
         "    schedule(*arguments)\n"
-        "completing.schedule = schedule_after\n"
+        "completion.schedule = schedule_after\n"
         "from ablate.cli import main\n"
         "main()\n"
     )

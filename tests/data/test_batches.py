@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from ablate.data.batches import Batches, Encoded
+from ablate.data.order import padding, sorting
 from ablate.data.ragged import Ragged, Rows
-from ablate.data.sorting import padding, sorting
 from ablate.data.tokenizer import BOS, EOS, PAD
 from tests.data.texts import multi30k_and_bpe, needs_multi30k
 from tests.fake_cuda import CudaMachine

@@ -140,7 +140,7 @@ def test_runs_that_disturb_each_other_are_broken(
     monkeypatch: pytest.MonkeyPatch, target: Target
 ) -> None:
     """Runs that share one generator draw each other's dropout."""
-    monkeypatch.setattr("ablate.runner.interleaving._RandomState.restore", lambda _: None)
+    monkeypatch.setattr("ablate.runner.streams._RandomState.restore", lambda _: None)
     result = side_by_side(target)
     assert result.outcome == "broken"
     assert "say --jobs 1" in result.sentence

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ablate import config
-from ablate.api import RunOptions, gate_runs, gating
-from ablate.api.selecting import Records, RunLookup, Selection, stored, tasks, tuning_runs
+from ablate import api, config
+from ablate.api import Blessed, Gated, RunOptions, gate_runs
+from ablate.api.selection import Records, RunLookup, Selection, stored, tasks, tuning_runs
 from ablate.cli.app import app
 from ablate.errors import SpecError
 from ablate.gate.checks.finding import FindingCheck
@@ -59,9 +59,9 @@ def trainer(bench: Bench, values: Sequence[float], patch: pytest.MonkeyPatch) ->
     return trainer
 
 
-def bless(bench: Bench, seeds: Sequence[int] = SEVEN, **options: Any) -> gating.Blessed:
+def bless(bench: Bench, seeds: Sequence[int] = SEVEN, **options: Any) -> Blessed:
     run_options = RunOptions(seeds=seeds, device="cpu", results=bench.store.results, **options)
-    return gating.bless(bench.spec, bench.reference, run_options)
+    return api.bless(bench.spec, bench.reference, run_options)
 
 
 @pytest.mark.parametrize("fresh", [False, True])
@@ -287,11 +287,11 @@ def test_the_command_hands_every_option_on(
 ) -> None:
     calls: list[tuple[Any, ...]] = []
 
-    def gate(*words: Any, **choices: Any) -> gating.Gated:
+    def gate(*words: Any, **choices: Any) -> Gated:
         calls.append((*words, choices))
-        return gating.Gated("e", (), ())
+        return Gated("e", (), ())
 
-    monkeypatch.setattr(gating, "gate", gate)
+    monkeypatch.setattr(api, "gate", gate)
     words = ["gate", "a.yaml", "--reference", "b.yaml", "--seeds", "1,2", "--device", "cpu"]
     words += ["--jobs", "2", "--engine", "eager", "--set", "x=1", "--results", "r", "--fresh"]
     words += ["--probe-seconds", "3"]

@@ -12,8 +12,10 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from ablate.api import RunOptions, completing, gate_runs, gating
-from ablate.api.selecting import Records, RunLookup, Selection, select, stored, tasks
+from ablate import api
+from ablate.api import Blessed, Gated, RunOptions, completion, gate_runs
+from ablate.api.gate import LooseningError, StaleRecordError
+from ablate.api.selection import Records, RunLookup, Selection, select, stored, tasks
 from ablate.cli.app import app
 from ablate.cli.gate import default_reference
 from ablate.errors import SpecError, StoreError
@@ -96,15 +98,13 @@ class Bench:
                 curve = self.store.path(task.key) / "curve.csv"
                 curve.write_text("\n".join(["step,train_loss", *lines, "9,1.0"]), encoding="utf-8")
 
-    def bless(
-        self, seeds: Sequence[int] = SEEDS, engine: str = "auto", **choices: Any
-    ) -> gating.Blessed:
+    def bless(self, seeds: Sequence[int] = SEEDS, engine: str = "auto", **choices: Any) -> Blessed:
         options = RunOptions(seeds=seeds, engine=engine, results=self.store.results)
-        return gating.bless(self.spec, self.reference, options, **{"is_stored": True, **choices})
+        return api.bless(self.spec, self.reference, options, **{"is_stored": True, **choices})
 
-    def gate(self, is_stored: bool = True, **options: Any) -> gating.Gated:
+    def gate(self, is_stored: bool = True, **options: Any) -> Gated:
         run_options = RunOptions(**{"results": self.store.results, **options})
-        return gating.gate(self.spec, self.reference, run_options, is_stored=is_stored)
+        return api.gate(self.spec, self.reference, run_options, is_stored=is_stored)
 
     def edit(self, old: str, new: str) -> None:
         content = self.reference.read_text(encoding="utf-8")
@@ -121,7 +121,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return bench
 
 
-def failures(gated: gating.Gated) -> dict[str, str]:
+def failures(gated: Gated) -> dict[str, str]:
     return {v.check: v.failure for v in gated.verdicts if v.failure is not None}
 
 
@@ -304,7 +304,7 @@ def test_runs_of_other_code_are_not_judged_unasked(bench: Bench) -> None:
     bench.bless()
     bench.store_runs(BLEU, git={"commit": "9839b24aa1bb", "is_clean": True, "code": "of others"})
     with pytest.raises(
-        gating.StaleRecordError, match=r"holds \d run.*: the code has changed since; say --fre"
+        StaleRecordError, match=r"holds \d run.*: the code has changed since; say --fre"
     ):
         bench.gate(is_stored=False, device="cpu")
 
@@ -320,9 +320,7 @@ def test_a_run_that_other_code_began_is_not_judged_in_the_call_that_ends_it(
         return stored(selection, RunLookup(bench.store)), True
 
     monkeypatch.setattr(gate_runs, "complete", complete)
-    with pytest.raises(
-        gating.StaleRecordError, match=r"holds \d runs? .*the code has changed since"
-    ):
+    with pytest.raises(StaleRecordError, match=r"holds \d runs? .*the code has changed since"):
         bench.gate(is_stored=False, device="cpu", seeds=[6, 7, 8, 9])
 
 
@@ -381,7 +379,7 @@ def test_a_reference_is_not_loosened_silently(bench: Bench) -> None:
     bench.bless()
     before = bench.reference.read_text(encoding="utf-8")
     bench.store_runs({"baseline": (40.6, 41.1, 41.0, 40.8, 41.3)})
-    with pytest.raises(gating.LooseningError, match=r"bleu: the tolerance below would widen from"):
+    with pytest.raises(LooseningError, match=r"bleu: the tolerance below would widen from"):
         bench.bless()
     assert bench.reference.read_text(encoding="utf-8") == before
     blessed = bench.bless(widen=True)
@@ -400,7 +398,7 @@ def test_a_check_is_not_dropped_silently(bench: Bench) -> None:
     bench.reference.write_text(yaml.safe_dump(content), encoding="utf-8")
     with pytest.raises(SpecError, match="the check 'none' has been dropped"):
         bench.gate()
-    with pytest.raises(gating.LooseningError, match="none would be dropped"):
+    with pytest.raises(LooseningError, match="none would be dropped"):
         bench.bless()
     assert bench.bless(widen=True).loosened == ("none would be dropped",)
 
@@ -537,7 +535,7 @@ def test_runs_are_made_by_the_backend_that_is_asked_for(
         opened.append((name, request.options))
         return Local([Device("cpu")])
 
-    monkeypatch.setattr(completing, "open_backend", open_backend)
+    monkeypatch.setattr(completion, "open_backend", open_backend)
     where = ("--backend", "ray", "--address", "10.0.0.1:6379")
     bench.store_runs(BLEU)
     assert ablate("--bless", "--seeds", "1,2,3,4,5", *where)[0] == 0

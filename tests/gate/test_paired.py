@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ablate.api import RunOptions, gating
+from ablate.api import RunOptions, bless
 from ablate.errors import SpecError
 from ablate.gate.checks.paired import Paired, PairedBlessing
 from ablate.gate.evidence import Evidence, UnfitError
@@ -196,7 +196,7 @@ def test_a_blessing_takes_repeats_and_a_gate_takes_the_blessed_seeds(
 def test_without_repeats_nothing_is_trained(bench: Bench) -> None:
     options = RunOptions(seeds=range(1, 8), results=bench.store.results / "empty")
     with pytest.raises(BlessingError, match=r"bleu cannot be blessed: .* with --repeats"):
-        gating.bless(bench.spec, bench.reference, options)
+        bless(bench.spec, bench.reference, options)
     assert not (bench.store.results / "empty").exists()
 
 

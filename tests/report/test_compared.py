@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from ablate.analysis.matched import RowSample, compare_matched
+from ablate.analysis.two_tables import RowSample, compare_matched
 from ablate.config import Negligible
-from ablate.report.compared import Compared, MatchedRow, TranslationDifferences
+from ablate.report.comparison import Compared, MatchedRow, TranslationDifferences
 
 NLL = "test.test.nll"
 

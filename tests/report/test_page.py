@@ -308,7 +308,7 @@ def test_a_report_computes_every_hash_and_comparison_once(
     path.write_text(f"{head}seeds: [1, 2, 3, 4, 5]\nvariants:\n{rows}", encoding="utf-8")
     made_up_runs.finish(path, tmp_path / "results")
     hashes = recorded(monkeypatch, "ablate.config", "identity")
-    comparisons = recorded(monkeypatch, "ablate.analysis.comparisons", "compare")
+    comparisons = recorded(monkeypatch, "ablate.analysis.measures", "compare")
     render(api.report(path, results=tmp_path / "results").table, "markdown")
     for calls in (hashes, comparisons):
         assert len(calls) == len(set(calls)) > 0

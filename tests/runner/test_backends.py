@@ -18,7 +18,7 @@ from ablate.runner.backends.local import Local
 from ablate.runner.backends.names import BackendEntry
 from ablate.runner.backends.registry import open_backend
 from ablate.runner.devices import Device
-from ablate.runner.packing import TaskGroup, one_per_process
+from ablate.runner.groups import TaskGroup, one_per_process
 from ablate.runner.pool import Pool
 from ablate.runner.task import Message, ProcessExited, Task, TaskFinished
 from ablate.store import Store

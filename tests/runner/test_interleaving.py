@@ -19,9 +19,9 @@ from ablate.cuda_graphs import GraphCapturer, generator_of
 from ablate.errors import EngineError, StoppedError
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device
-from ablate.runner.interleaving import MOST_ON_CUDA, Interleaver
 from ablate.runner.run import run_one
 from ablate.runner.schedule import Limits, schedule
+from ablate.runner.streams import MOST_ON_CUDA, Interleaver
 from ablate.runner.task import Task
 from ablate.store import Store
 from tests.fake_cuda import STREAMS, CudaMachine

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ablate.api import completing, running
+from ablate.api import Outcome, completion, run
 from ablate.api.options import RunOptions
 from ablate.runner import schedule as schedule_module
 from ablate.runner.backends.local import WORKER, Local
@@ -146,13 +146,13 @@ def test_a_probe_that_does_not_fit_is_measured_in_halves(
     assert record["speed"]["micro_batch_factor"] == 2
 
 
-def _run(folder: Path, engine: str) -> running.Outcome:
+def _run(folder: Path, engine: str) -> Outcome:
     options = RunOptions(device="cpu", results=folder / "results", jobs=1, engine=engine)
-    return running.run(folder / "pe.yaml", replace(options, probe_seconds=0.0, figures=False))
+    return run(folder / "pe.yaml", replace(options, probe_seconds=0.0, figures=False))
 
 
 @pytest.fixture(scope="module")
-def eager(tmp_path_factory: pytest.TempPathFactory) -> tuple[running.Outcome, Store]:
+def eager(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Store]:
     """Return the outcome of a run that was asked to be eager, and where it is."""
     folder = tmp_path_factory.mktemp("eager")
     (folder / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
@@ -178,7 +178,7 @@ def test_a_run_whose_engine_fails_is_the_run_of_the_eager_engine(
     engine: str,
     code: str,
     reason: str,
-    eager: tuple[running.Outcome, Store],
+    eager: tuple[Outcome, Store],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -188,7 +188,7 @@ def test_a_run_whose_engine_fails_is_the_run_of_the_eager_engine(
     monkeypatch.setattr(schedule_module, "rows_to_probe", lambda *_: [])
     monkeypatch.setattr(shards, "_FEWEST_TOKENS", 40)
     backend = Local([Device("cpu")], changed_worker(code))
-    monkeypatch.setattr(completing, "open_backend", lambda *_: backend)
+    monkeypatch.setattr(completion, "open_backend", lambda *_: backend)
     # A CPU captures nothing and so is refused; what fails here is its part of the engine
     monkeypatch.setattr("ablate.training.engines.resolve", lambda name, device: name)
     (eager_outcome, eager_store), outcome = eager, _run(tmp_path, engine)

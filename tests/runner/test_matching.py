@@ -13,7 +13,7 @@ from ablate import config
 from ablate.config import Experiment, RunSpec
 from ablate.errors import SpecError
 from ablate.registry import load_plugin, temporary_registrations
-from ablate.runner.matching import (
+from ablate.runner.match import (
     CostCounter,
     UnmatchedError,
     match_by_counting,

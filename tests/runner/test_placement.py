@@ -16,7 +16,7 @@ import pytest
 from ablate.runner import pool as pool_module
 from ablate.runner.backends.contract import Backend
 from ablate.runner.devices import Device, DeviceFacts
-from ablate.runner.packing import TaskGroup
+from ablate.runner.groups import TaskGroup
 from ablate.runner.placement import plan
 from ablate.runner.pool import Pool
 from ablate.runner.schedule import Limits, schedule

@@ -21,18 +21,18 @@ import pytest
 import torch
 from torch import distributed
 
-from ablate.api.selecting import hash_of
+from ablate.api.selection import hash_of
 from ablate.config import RunSpec, load
 from ablate.errors import DivergedError, RunError, SpecError, StoppedError
+from ablate.runner import other_ranks as ranks_module
 from ablate.runner import rank
-from ablate.runner import ranks as ranks_module
 from ablate.runner.backends.local import Local
 from ablate.runner.check import check, check_devices
 from ablate.runner.devices import Device, DeviceFacts
 from ablate.runner.failures import RankLostError
-from ablate.runner.packing import TaskGroup, pack_tasks
+from ablate.runner.groups import TaskGroup, pack_tasks
+from ablate.runner.other_ranks import joined_ranks
 from ablate.runner.pool import Pool
-from ablate.runner.ranks import joined_ranks
 from ablate.runner.retries import TaskOutcome, retry
 from ablate.runner.run import run_one
 from ablate.runner.schedule import Limits, schedule

@@ -15,10 +15,10 @@ import pytest
 
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device
-from ablate.runner.packing import one_per_process
+from ablate.runner.groups import one_per_process
 from ablate.runner.pool import GRACE_S
 from ablate.runner.probe import n_rounds_of
-from ablate.runner.probing import FEWEST_ROUNDS, MOST_ROUNDS, budget, rounds_within
+from ablate.runner.probe_rounds import FEWEST_ROUNDS, MOST_ROUNDS, budget, rounds_within
 from ablate.runner.provenance import hardware, versions
 from ablate.runner.schedule import Limits, missing, schedule
 from ablate.runner.speeds import add_speeds

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from ablate.api import completing, running
+from ablate.api import Outcome, completion
+from ablate.api import run as run_experiment
 from ablate.api.options import RunOptions
 from ablate.cli.app import app
 from ablate.config import RunSpec, load
@@ -113,18 +114,18 @@ def test_what_is_out_of_memory_with_whole_weights_is_the_same_run_with_split_one
     file = tmp_path / "pe.yaml"
     file.write_text(ON_TWO_DEVICES, encoding="utf-8")
 
-    def run(engine: str) -> tuple[running.Outcome, dict[str, Any], Store]:
+    def run(engine: str) -> tuple[Outcome, dict[str, Any], Store]:
         results = tmp_path / engine
         options = RunOptions(device="cpu", results=results, jobs=2, engine=engine, figures=False)
         is_probed = engine == "auto"
-        outcome = running.run(file, replace(options, probe_seconds=0.0, probes=is_probed))
+        outcome = run_experiment(file, replace(options, probe_seconds=0.0, probes=is_probed))
         (record,) = outcome.records.values()
         return outcome, record, Store(results)
 
     sharded_outcome, expected, store = run("fully_sharded")
     backend = Local([Device("cpu")] * 2, changed_worker(WHOLE_WEIGHTS_DO_NOT_FIT))
     with monkeypatch.context() as patch:
-        patch.setattr(completing, "open_backend", lambda *_: backend)
+        patch.setattr(completion, "open_backend", lambda *_: backend)
         outcome, record, other = run("auto")
     assert outcome.exit_status == 0
     assert (expected["engine"], expected["engine_note"]) == ("fully_sharded", "")

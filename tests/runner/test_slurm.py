@@ -18,7 +18,7 @@ from ablate.cli.app import app
 from ablate.errors import DetachedError, SpecError
 from ablate.runner.backends.contract import BackendRequest, ClusterError
 from ablate.runner.devices import Device, DeviceFacts
-from ablate.runner.packing import one_per_process
+from ablate.runner.groups import one_per_process
 from ablate.runner.retries import retry
 from ablate.runner.task import Heartbeat, Silence
 from ablate.runner.watchdog import Watchdog

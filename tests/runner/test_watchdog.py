@@ -16,7 +16,7 @@ from ablate.processes import descendants
 from ablate.runner import pool as pool_module
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device
-from ablate.runner.packing import one_per_process
+from ablate.runner.groups import one_per_process
 from ablate.runner.pool import Pool
 from ablate.runner.retries import TaskOutcome
 from ablate.runner.run_log import RunLog

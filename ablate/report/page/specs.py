@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from ablate.config import Row
-from ablate.config.dumping import dump
+from ablate.config.dump import dump
 from ablate.record import leaves
 from ablate.report.changes import format_value
 from ablate.report.details import Details

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from ablate.runner.packing import TaskGroup
-from ablate.runner.resuming import tidy
+from ablate.runner.groups import TaskGroup
+from ablate.runner.resume import tidy
 from ablate.runner.task import Task
 from ablate.store import Store, is_finished, writable
 from ablate.writing import atomic_write

@@ -17,8 +17,8 @@ from typing import Protocol
 
 from ablate.errors import AblateError
 from ablate.runner.devices import Device
+from ablate.runner.groups import TaskGroup
 from ablate.runner.listener import ProgressListener
-from ablate.runner.packing import TaskGroup
 from ablate.runner.retries import TaskOutcome
 from ablate.runner.task import Message, Task
 

@@ -31,8 +31,8 @@ from ablate.runner.backends.contract import Backend, BackendRequest, ClusterErro
 from ablate.runner.backends.nodes import NodeFacts
 from ablate.runner.backends.relay import Relay, RelayedMessage
 from ablate.runner.devices import Device, DeviceError, n_cores
+from ablate.runner.groups import TaskGroup
 from ablate.runner.listener import ProgressListener
-from ablate.runner.packing import TaskGroup
 from ablate.runner.pool import Pool
 from ablate.runner.task import Message, ProcessExited, Task, TaskFinished
 from ablate.store import writable

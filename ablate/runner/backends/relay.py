@@ -13,7 +13,7 @@ from ablate.errors import StoreError
 from ablate.runner.backends.bundles import Bundle, outputs_of, write
 from ablate.runner.backends.local import LocalProcess
 from ablate.runner.devices import Device
-from ablate.runner.packing import TaskGroup
+from ablate.runner.groups import TaskGroup
 from ablate.runner.run_log import append_to_log
 from ablate.runner.task import Message, ProcessExited, Task, TaskFinished
 from ablate.writing import remove_tree

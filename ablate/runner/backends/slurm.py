@@ -30,8 +30,8 @@ from ablate.runner.backends.slurm_job import QueueJob
 from ablate.runner.backends.slurm_options import read_options
 from ablate.runner.backends.task_queue import Entry, TaskQueue
 from ablate.runner.devices import Device, DeviceFacts
+from ablate.runner.groups import TaskGroup
 from ablate.runner.listener import ProgressListener
-from ablate.runner.packing import TaskGroup
 from ablate.runner.retries import TaskOutcome
 from ablate.runner.task import Task
 from ablate.store import write_whole

@@ -27,8 +27,8 @@ from ablate.runner.backends.local import WORKER, LocalProcess
 from ablate.runner.backends.nodes import facts_of
 from ablate.runner.backends.task_queue import Entry, JobMessage, TaskQueue
 from ablate.runner.devices import Device
+from ablate.runner.groups import TaskGroup
 from ablate.runner.listener import ForwardingListener, ProgressListener
-from ablate.runner.packing import TaskGroup
 from ablate.runner.pool import Pool
 from ablate.runner.retries import TaskOutcome
 from ablate.runner.sessions import session_file

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ablate.data.batches import Batch, Batches
 from ablate.model import Transformer
-from ablate.training.micro_batching import divide
+from ablate.training.micro_batches import divide
 from ablate.training.step import StepConfig, StepResult
 from ablate.training.weights import Weights
 

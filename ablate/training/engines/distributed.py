@@ -18,7 +18,7 @@ from ablate.model import Transformer
 from ablate.training.engines.contract import Engine
 from ablate.training.engines.shards import pop_gradients, trainable_parameters
 from ablate.training.gradient import StepInputs, backward_to_hidden
-from ablate.training.micro_batching import divide
+from ablate.training.micro_batches import divide
 from ablate.training.step import StepConfig
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ablate.data.batches import Batch
 from ablate.model import Transformer
 from ablate.training.engines.distributed import Distributed, ForwardPass
-from ablate.training.engines.sharding import ShardedWeights
+from ablate.training.engines.split_weights import ShardedWeights
 from ablate.training.gradient import StepInputs, backward_to_hidden
 from ablate.training.step import StepConfig
 

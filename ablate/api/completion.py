@@ -8,9 +8,9 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ablate.api.console import print_remark
 from ablate.api.options import RunOptions
-from ablate.api.selecting import (
+from ablate.api.remarks import print_remark
+from ablate.api.selection import (
     Records,
     RunLookup,
     Selection,
@@ -31,7 +31,7 @@ from ablate.runner.backends.registry import open_backend
 from ablate.runner.check import check, check_devices, check_distinct, check_engine
 from ablate.runner.devices import Device
 from ablate.runner.display import display
-from ablate.runner.probing import rows_to_probe
+from ablate.runner.probe_rounds import rows_to_probe
 from ablate.runner.schedule import Limits, schedule
 from ablate.runner.sessions import session_file
 from ablate.runner.speeds import lacks_speed

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from ablate import config
-from ablate.api.console import print_remark
 from ablate.api.gate_runs import GateRuns, open_runs
 from ablate.api.gate_runs import StaleRecordError as StaleRecordError  # both functions raise it
 from ablate.api.options import DEFAULT, RunOptions
 from ablate.api.reading import remarks_on
-from ablate.api.selecting import Fingerprints, load
+from ablate.api.remarks import print_remark
+from ablate.api.selection import Fingerprints, load
 from ablate.config import Experiment
 from ablate.errors import AblateError, RunError
-from ablate.gate import blessing
+from ablate.gate import bless as blessing
 from ablate.gate.check import CheckVerdict
 from ablate.gate.evidence import Evidence
 from ablate.gate.provenance import remarks

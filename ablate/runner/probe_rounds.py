@@ -11,9 +11,9 @@ from typing import Any
 from ablate.config import TrainingSpec
 from ablate.runner.backends.contract import Backend, WorkerPool
 from ablate.runner.devices import Device
+from ablate.runner.groups import one_per_process
 from ablate.runner.listener import ProgressListener
-from ablate.runner.matching import target_tokens
-from ablate.runner.packing import one_per_process
+from ablate.runner.match import target_tokens
 from ablate.runner.pool import GRACE_S
 from ablate.runner.probe import new_session, sessions_of
 from ablate.runner.retries import TaskOutcome, retry

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from ablate.runner.interleaving import MOST_ON_CUDA
+from ablate.runner.streams import MOST_ON_CUDA
 from ablate.runner.task import Task
 
 TaskGroup = tuple[Task, ...]

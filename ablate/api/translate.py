@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model
 
 from ablate import decoding
-from ablate.api.corpus import text_of_runs
+from ablate.api.corpora import text_of_runs
 from ablate.api.showing import show_run
 from ablate.config import RunSpec
 from ablate.config.merge import merge_schema

@@ -10,15 +10,15 @@ from typing import Any, Literal, TypeVar
 
 from sacrebleu.metrics.chrf import CHRF
 
-from ablate.analysis.matched import compare_matched
-from ablate.api.corpus import text_of_runs
+from ablate.analysis.two_tables import compare_matched
+from ablate.api.corpora import text_of_runs
 from ablate.api.result_sets import ResultRow, ResultSet, read_result_set, scored_set
 from ablate.config import Negligible
 from ablate.data.corpus import Bitext
 from ablate.errors import DamagedFileWarning, DataError, SpecError, StoreError
 from ablate.record import Scores
 from ablate.registry import Choice
-from ablate.report.compared import (
+from ablate.report.comparison import (
     Compared,
     Differing,
     MatchedBy,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.api.loading import LoadedRun
+from ablate.api.trained_run import LoadedRun
 from ablate.errors import SpecError
 from ablate.measuring.attention import AttentionMap, Similarity
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from ablate.analysis import Summary, Verdict
-from ablate.analysis.matched import RowSample, Shift
+from ablate.analysis.two_tables import RowSample, Shift
 from ablate.config import Negligible
 from ablate.errors import SpecError
 from ablate.report.cells import NOTHING, Cell, Column, Footnote, Line, Table

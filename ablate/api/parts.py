@@ -13,9 +13,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from ablate.api.costs import Cost, Costs
-from ablate.api.measured import MeasuredPart, MeasuredParts
+from ablate.api.part_effects import MeasuredPart, MeasuredParts
 from ablate.config import RunSpec
-from ablate.config.dumping import dump
+from ablate.config.dump import dump
 from ablate.config.experiment import PartField, slot_of
 from ablate.config.merge import model_of
 from ablate.errors import SpecError

@@ -24,15 +24,15 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from ablate import config
-from ablate.api.console import print_remark
-from ablate.api.selecting import RunLookup, key_of, match_keys, select
-from ablate.api.selecting import stored as stored_records
-from ablate.api.stored import StoredRun, runs
+from ablate.api.remarks import print_remark
+from ablate.api.runs import StoredRun, runs
+from ablate.api.selection import RunLookup, key_of, match_keys, select
+from ablate.api.selection import stored as stored_records
 from ablate.compression import Unpacked
 from ablate.errors import SpecError, StoreError
 from ablate.record import read_match, read_record, speed_sessions
 from ablate.runner.backends.bundles import Bundle, write
-from ablate.runner.resuming import tidy
+from ablate.runner.resume import tidy
 from ablate.store import (
     Store,
     describe,

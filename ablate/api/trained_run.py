@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ablate.api.translating import Translator
+from ablate.api.translate import Translator
 from ablate.data.tokenizer import BOS
 from ablate.errors import SpecError
 from ablate.measuring.attention import AttentionMap, Similarity, similarities

@@ -13,14 +13,13 @@ from typing import Any
 from ablate import report as reporting
 from ablate.analysis import Sentences
 from ablate.api import trials
-from ablate.api.choosing import select_chosen
-from ablate.api.completing import complete, opened, workers
-from ablate.api.console import print_remark
-from ablate.api.corpus import text_of_runs
+from ablate.api.completion import complete, opened, workers
+from ablate.api.corpora import text_of_runs
+from ablate.api.metrics import scored
 from ablate.api.options import DEFAULT, RunOptions
 from ablate.api.reading import remarks_on
-from ablate.api.scoring import scored
-from ablate.api.selecting import (
+from ablate.api.remarks import print_remark
+from ablate.api.selection import (
     Fingerprints,
     Records,
     RunLookup,
@@ -29,6 +28,7 @@ from ablate.api.selecting import (
     select,
     stored,
 )
+from ablate.api.tune import select_chosen
 from ablate.config import Experiment
 from ablate.errors import DamagedFileWarning, DataError, RunError, StoreError
 from ablate.hashing import sha256_of_text

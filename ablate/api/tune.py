@@ -9,10 +9,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ablate.api.completing import complete, fetch, opened, workers
-from ablate.api.console import print_remark
+from ablate.api.completion import complete, fetch, opened, workers
 from ablate.api.options import RunOptions
-from ablate.api.selecting import (
+from ablate.api.remarks import print_remark
+from ablate.api.selection import (
     Fingerprints,
     RunLookup,
     Selection,
@@ -28,8 +28,8 @@ from ablate.errors import RunError
 from ablate.runner.backends.contract import Backend
 from ablate.runner.check import blueprint
 from ablate.runner.display import display
-from ablate.runner.matching import UnmatchedError, match_key, solve, with_solutions
-from ablate.runner.probing import TRAIN_SPEED, measure, training_tokens
+from ablate.runner.match import UnmatchedError, match_key, solve, with_solutions
+from ablate.runner.probe_rounds import TRAIN_SPEED, measure, training_tokens
 from ablate.runner.provenance import hardware_of
 from ablate.runner.task import Task
 from ablate.store import is_finished

@@ -14,8 +14,8 @@ from typing import Any, get_args
 
 from filelock import FileLock, Timeout
 
-from ablate.api.console import print_remark
-from ablate.api.selecting import (
+from ablate.api.remarks import print_remark
+from ablate.api.selection import (
     ENGINES,
     PRECISIONS,
     Fingerprints,
@@ -30,7 +30,7 @@ from ablate.api.selecting import (
 from ablate.errors import SpecError, StoreError
 from ablate.index import Heading
 from ablate.record import Status
-from ablate.runner import matching
+from ablate.runner.match import is_available
 from ablate.runner.sessions import RunningTask, Session, sessions
 from ablate.store import Store
 from ablate.wording import no_such
@@ -224,7 +224,7 @@ def _unknown(selection: Selection, lookup: RunLookup) -> Iterator[str]:
         advice = f"`ablate run {whole.path}` chooses it"
         if match is not None and match.via in row.pending:
             path, how = match.via, "matched"
-            if match.on != "time" and not matching.is_available(baseline):
+            if match.on != "time" and not is_available(baseline):
                 advice = f"it takes the corpus, {baseline.corpus.name}, which is not here"
         elif tuning and row.pending and stored(tuning_runs(tuning, [row.name]), lookup):
             path, how = ", ".join(row.pending), "tuned"

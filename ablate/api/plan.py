@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ablate.api.costs import ModelCounter
-from ablate.api.planned import Plan, PlannedRow, PlannedRun
-from ablate.api.selecting import (
+from ablate.api.plan_table import Plan, PlannedRow, PlannedRun
+from ablate.api.selection import (
     Fingerprints,
     Records,
     RunLookup,
@@ -29,9 +29,9 @@ from ablate.runner.backends.contract import BackendRequest
 from ablate.runner.backends.registry import open_backend
 from ablate.runner.check import check, check_devices, check_distinct, check_engine
 from ablate.runner.devices import Device
-from ablate.runner.matching import target_tokens
+from ablate.runner.match import target_tokens
 from ablate.runner.probe import probe_key
-from ablate.runner.probing import TRAIN_SPEED, training_seconds
+from ablate.runner.probe_rounds import TRAIN_SPEED, training_seconds
 from ablate.runner.staleness import stale_remarks
 from ablate.store import Store, is_finished
 from ablate.training.engines import engine_of

@@ -14,7 +14,7 @@ from ablate.config import Experiment, Run, RunSpec, Tuning
 from ablate.data.corpus import Corpus, refusals_of
 from ablate.errors import DataError, SpecError
 from ablate.registry import Choice, RefusedError, build
-from ablate.runner import matching
+from ablate.runner import match as matching
 from ablate.runner.check import check
 from ablate.runner.devices import Device, resolve
 from ablate.runner.probe import probe_key

@@ -10,9 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ablate.api.console import print_remark
-from ablate.api.corpus import text_of_runs
-from ablate.api.selecting import Records
+from ablate.api.corpora import text_of_runs
+from ablate.api.remarks import print_remark
+from ablate.api.selection import Records
 from ablate.data.corpus import Bitext
 from ablate.errors import DamagedFileWarning, SpecError, StoreError
 from ablate.hashing import digest, sha256_of_file
