@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
@@ -35,9 +34,6 @@ NO_TEXT = Bitext((), ())
 
 _TEXT = "text.json"
 _IDS, _LENGTHS = np.dtype("<i4"), np.dtype("<i8")
-
-_ABANDONED_S = 24 * 60 * 60
-"""After which a draft that no process holds is removed, where locks may not tell."""
 
 CachedCorpus = tuple[CorpusText, TokenizerPair, dict[str, Encoded]]
 """The corpus without its training text, its tokenizers, and the ids of all splits."""
@@ -133,13 +129,13 @@ def _lock_of(name: str, timeout: float = -1) -> FileLock:
 
 
 def _remove_drafts(own: Path) -> None:
-    """Remove the drafts of ``own``, which is locked, and old ones of entries that are not."""
+    """Remove the drafts of ``own``, which is locked, and of entries that no process has locked."""
     for draft in own.parent.glob(".*.*"):
         name = draft.name.split(".")[1]
         with suppress(OSError):  # Timeout is one: another process writes it
             if name == own.name:
                 remove_tree(draft)
-            elif time.time() - draft.stat().st_mtime > _ABANDONED_S:
+            else:
                 with _lock_of(name, timeout=0):
                     remove_tree(draft)
 
