@@ -29,6 +29,8 @@ _AT_TAU = "a score at tau has the weight 0 inside of the support as well as outs
 _MEAN = "tau is at least the mean there, which the smallest of the scores does not reach"
 _FAR_FROM_IT = "no logit lies between the masked ones and those of models"
 _ORDER = "only its order is used"
+_SAME_ROOT = "the search ends at the same root, sooner or later"
+_MORE_NODES = "the integral has more nodes than its accuracy needs, or as many"
 
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     (
@@ -343,8 +345,67 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("residual/streams.py", "HyperConnections.forward", "drop a minus: -2*", _FOUR_DIMENSIONS),
     ("residual/streams.py", "_Sum.forward", "drop a minus: -2", _FOUR_DIMENSIONS),
     ("residual/streams.py", "_Combination.forward", "True -> False: True", _SAME_LENGTH),
+    ("analysis/dunnett.py", "_root", "*", _SAME_ROOT),
+    ("analysis/dunnett.py", "_n_nodes", "*", _MORE_NODES),
+    ("analysis/dunnett.py", "_critical", "1e-06 -> *", _SAME_ROOT),
+    ("analysis/dunnett.py", "*", "drop the call of _between_0_and_1*", _ROUNDING),
+    ("analysis/dunnett.py", "_between_0_and_1", "*", _ROUNDING),
+    (
+        "analysis/dunnett.py",
+        "critical_value",
+        "sorted -> list*",
+        "the order is for the cache alone",
+    ),
+    ("analysis/dunnett.py", "coverage", "swap values and _NEARLY_1*", "a minimum is symmetric"),
+    ("analysis/dunnett.py", "*", "9 -> 10: 9", "digits that only the cache looks at"),
+    (
+        "analysis/dunnett.py",
+        "loadings_of",
+        "1.0 -> 2.0: 1.0 (2)",
+        "the diagonal is left out afterwards",
+    ),
+    (
+        "analysis/dunnett.py",
+        "loadings_of",
+        "sum -> the mean: logarithms.sum",
+        "two loadings are equal, and their product is scaled to the correlation",
+    ),
+    ("analysis/comparison.py", "Difference.p", "Or -> And*", "all three are there, or none"),
+    ("analysis/measures.py", "_paired", "swap the first two*", "only their variance is used"),
+    (
+        "analysis/two_tables.py",
+        "_moderated",
+        "Gt -> GtE: len(pool) > 1",
+        "a row alone has the pooled error, which is its own",
+    ),
+    ("analysis/two_tables.py", "_without_interval", "swap before.n and after.n*", "a minimum"),
+    (
+        "analysis/two_tables.py",
+        "_without_interval",
+        "swap the first two: (before, after)",
+        "they are compared for equality",
+    ),
+    ("analysis/two_way.py", "*", "Gt -> GtE: *", "no computed number equals the bound"),
+    (
+        "analysis/two_way.py",
+        "TwoWay.residuals",
+        "drop the second factor: self._effects*",
+        "what is not observed has no weight in the means, and is 0 in the end",
+    ),
+    (
+        "analysis/two_way.py",
+        "TwoWay._zero_filled",
+        "0.0 -> 1.0: 0.0",
+        "what is not observed has no weight",
+    ),
+    (
+        "analysis/two_way.py",
+        "TwoWay._row_blocks",
+        "Eq -> NotEq*",
+        "with the columns of seeds both span the same space",
+    ),
+    ("measuring/metrics.py", "score", "True -> False: True*", "it only silences a warning"),
 )
-"""File under ``ablate/parts``, function, change, and reason; ``*`` is any text, at its end."""
 
 
 def is_equivalent(mutant: Mutant) -> bool:

@@ -133,3 +133,8 @@ def test_of_two_rows_neither_departs() -> None:
     assert {shift.method for shift in compare_matched(pairs).values()} == {"paired"}
     shifts = compare_matched(pairs)
     assert shifts["a"].df == 4
+
+
+def test_two_samples_without_spread_have_the_degrees_of_freedom_of_both() -> None:
+    shift = compare_matched({"a": (sample(1.0, 1.0, 1.0), sample(2.0, 2.0, first=11))})["a"]
+    assert (shift.estimate, shift.standard_error, shift.df) == (1.0, 0.0, 3)

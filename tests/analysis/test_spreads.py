@@ -130,3 +130,27 @@ def test_the_slack_is_in_the_constant_and_in_the_p_value_alike() -> None:
 def test_two_rows_cannot_stand_out_from_one_another() -> None:
     actual = errors(two_way(np.ones((2, 3), bool)), tables(50, 2, 3, 1, 30))
     assert not actual.stand_out.any()
+
+
+def test_a_row_of_one_run_has_all_of_its_error() -> None:
+    """Beside a baseline of four runs that stands out: a whole variance and a quarter."""
+    observed = np.ones((6, 4), bool)
+    observed[1, 1:] = False
+    values = tables(1, 6, 4, 9)[0]
+    actual = errors(two_way(observed), values)
+    assert actual.stand_out[0]
+    assert not actual.stand_out[1]
+    whole = errors(two_way(np.ones((6, 4), bool)), values)
+    pooled = float(two_way(observed).variance(values))
+    df = 3
+    own = two_way(observed).departures(values)[0][0]
+    assert own > 1
+    of_one, of_four = actual.standard[0] ** 2, actual.standard[1] ** 2
+    assert of_one > of_four
+    covariance = np.diag(two_way(observed).covariance)
+    share = (1.0, 1 / 4)  # of the row of one run, and of the baseline
+    base = (of_four / covariance[1] - pooled / 2) * 2  # two rows of four runs share it equally
+    expected = covariance[0] * (share[0] * pooled + share[1] * base) / sum(share)
+    assert of_one == pytest.approx(expected)
+    assert df < actual.df[0] <= two_way(observed).df
+    assert whole.stand_out[0]

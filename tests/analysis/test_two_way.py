@@ -141,3 +141,15 @@ def test_a_block_of_the_residuals_is_that_of_the_whole_projection(share: float) 
         )
         if df[row]:
             assert ratios[row] == pytest.approx(within / df[row] / rest)
+
+
+@pytest.mark.parametrize("size", [1e-9, 1.0, 1e9])
+def test_what_is_no_more_than_rounding_is_0_at_any_size(size: float) -> None:
+    """Equal rows do not differ and leave no error; different rows of that size do."""
+    values = size * np.random.default_rng(3).normal(size=(1, 5)).repeat(4, axis=0)
+    model = TwoWay(np.ones((4, 5), dtype=bool))
+    assert (model.differences(values) == 0).all()
+    assert model.variance(values) == 0
+    values[1] *= 1 + np.linspace(0.001, 0.002, 5)
+    assert model.differences(values)[0] != 0
+    assert model.variance(values) > 0
