@@ -108,6 +108,7 @@ def test_the_part_is_the_one_that_init_writes_and_keeps_its_contracts(
 
 def test_each_command_is_a_function_of_the_api() -> None:
     others = {
+        "corpora check": "check_corpus",
         "corpora fetch": "fetch_corpus",
         "corpora show": "show_corpus",
         "runs list": "runs",

@@ -3,7 +3,14 @@
 from ablate.api.archive import Restored, archive, restore
 from ablate.api.check import Finding, check
 from ablate.api.compare import compare
-from ablate.api.corpora import CorpusListing, CorpusStatistics, corpora, fetch_corpus, show_corpus
+from ablate.api.corpora import (
+    CorpusListing,
+    CorpusStatistics,
+    check_corpus,
+    corpora,
+    fetch_corpus,
+    show_corpus,
+)
 from ablate.api.doctor import CheckResult, Diagnosis, doctor
 from ablate.api.gate import Blessed, Gated, bless, gate
 from ablate.api.init import init
@@ -27,6 +34,7 @@ from ablate.api.study import Experiment, Study
 from ablate.api.trained_run import LoadedRun, load_run
 from ablate.api.translate import Translation, Translator, decoded, translate
 from ablate.config import schema
+from ablate.data.faults import Fault
 from ablate.measuring.attention import AttentionMap
 from ablate.report.comparison import Compared, MatchedRow
 
@@ -39,6 +47,7 @@ __all__ = [
     "CorpusStatistics",
     "Diagnosis",
     "Experiment",
+    "Fault",
     "Finding",
     "Gated",
     "Inspection",
@@ -59,6 +68,7 @@ __all__ = [
     "archive",
     "bless",
     "check",
+    "check_corpus",
     "collect_garbage",
     "compare",
     "corpora",

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from ablate.config import load_corpus
+from ablate.config import load, load_corpus
 from ablate.data.corpus import Bitext, Corpus, CorpusText
+from ablate.data.faults import Fault, faults
+from ablate.data.files import Files
 from ablate.errors import DataError, SpecError
 from ablate.registry import Choice, build, slots
 from ablate.wording import no_such
@@ -110,6 +113,17 @@ def show_corpus(name: str, options: Sequence[str] = ()) -> CorpusStatistics:
         examples=tuple(islice(pairs, _N_EXAMPLES)),
         notes=text.notes,
     )
+
+
+def check_corpus(spec: Path | str) -> list[Fault]:
+    """Return the faults of an experiment's text that show in no single line.
+
+    Raises:
+        SpecError: with every mistake of the file.
+        DataError: if the text is unavailable or malformed.
+    """
+    corpus = build(Corpus, load(spec).rows[0].spec.corpus, at="corpus")
+    return corpus.faults() if isinstance(corpus, Files) else faults(corpus.load())
 
 
 def text_of_runs(choice: Choice, records: Iterable[Mapping[str, Any]]) -> CorpusText:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from ablate.cli.guard import guarded
-from ablate.cli.options import Plugins, load_plugins
+from ablate.cli.options import Plugins, Spec, load_plugins
 from ablate.cli.output import echo
 
 corpora_app = typer.Typer(help="List the corpora; fetch or show one.")
@@ -56,6 +57,35 @@ def fetch(name: CorpusName, options: CorpusOptions = None, plugins: Plugins = No
 
     load_plugins(plugins)
     api.fetch_corpus(name, options or (), lambda line: echo(line, err=True))
+
+
+@corpora_app.command("check")
+@guarded
+def check(
+    spec: Spec,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the faults as JSON.")] = False,
+    plugins: Plugins = None,
+) -> None:
+    """Print the faults of an experiment's text that show in no single line.
+
+    Exit status 1 if a run would be refused because of one, unless the experiment accepts it.
+
+    Example: ablate corpora check mine.yaml
+    """
+    from ablate import api
+    from ablate.cli import show
+
+    load_plugins(plugins)
+    faults = api.check_corpus(spec)
+    if as_json:
+        show.as_json([asdict(fault) for fault in faults])
+    for fault in () if as_json else faults:
+        kind = "error" if fault.is_error else "note"
+        echo(f"{kind:5}  {fault.name}  {fault.split}: {fault.text}")
+    if not (faults or as_json):
+        echo("no faults")
+    if any(fault.is_error for fault in faults):
+        raise typer.Exit(1)
 
 
 @corpora_app.command("show")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PositiveInt, WithJsonSchema
 
-from ablate.data.corpus import Corpus, CorpusText, Report
+from ablate.data.cache import cache_folder, sealed, unsealed
+from ablate.data.corpus import Bitext, Corpus, CorpusText, Report
+from ablate.data.faults import Fault, faults, overlap
 from ablate.data.parallel import (
     Limits,
     Ratio,
@@ -25,10 +30,16 @@ from ablate.data.parallel import (
 )
 from ablate.errors import DataError
 from ablate.hashing import digest, sha256
-from ablate.registry import FilePaths, Fingerprinted, register
+from ablate.registry import AddedOption, FilePaths, Fingerprinted, digest_of_code, register
+from ablate.writing import write_whole
 
 Code = Annotated[str, Field(min_length=1)]
 Paths = tuple[str, str]
+FaultName = Literal["test_in_train", "test_in_dev", "same_sides", "repeated_pairs"]
+"""A fault that an experiment may accept; other ones are only told."""
+
+
+_OWN_CODE = digest_of_code(Path(__file__).parent)
 
 
 def _usable(name: str) -> str:
@@ -54,7 +65,9 @@ class Files(Corpus):
     c.de]}}``. Training pairs that are empty, no UTF-8, or too long are left out, and the notes have
     their numbers and lines; an empty or broken line elsewhere is an error. Relative paths begin at
     the folder of the YAML file, those of ``--set`` at the working directory. The content of the
-    files determines the results, not their names.
+    files determines the results, not their names. A text with a fault of which the numbers would
+    mean little is refused, such as tests that stand in the training text; lesser ones are told
+    under the table (`ablate corpora check`).
 
     Args:
         src: code of the source language.
@@ -65,6 +78,9 @@ class Files(Corpus):
         tokenised: the text is lower-cased and its tokens stand apart, so BLEU must not tokenise.
         max_words: a training pair has no more on either side.
         max_ratio: a training pair's longer side has no more words for each of the shorter's.
+        overlap: what becomes of training pairs that are in dev or in a test, but for case and
+            punctuation: ``keep`` or ``drop``.
+        accept: names of faults with which the text is used all the same.
     """
 
     def __init__(  # noqa: PLR0913 - one argument for every option
@@ -78,11 +94,15 @@ class Files(Corpus):
         tokenised: bool = False,
         max_words: PositiveInt = 250,
         max_ratio: Ratio | None = None,
+        overlap: Annotated[Literal["keep", "drop"], AddedOption("keep")] = "keep",
+        accept: Annotated[tuple[FaultName, ...], AddedOption([])] = (),
     ) -> None:
         super().__init__()
         self.src = src
         self.tgt = tgt
         self.tokenised = tokenised
+        self.overlap = overlap
+        self.accept = accept
         self._limits = Limits(max_words, max_ratio)
         self._tests = tuple(tests)
         self._splits = {"train": train, "dev": dev} | {f"tests.{x}": tests[x] for x in tests}
@@ -103,6 +123,38 @@ class Files(Corpus):
                 check(" and ".join(paths), *self._sides(split), self._limits)
             except DataError as error:
                 yield split, str(error)
+                return
+        if self.is_available():
+            yield from self._refused()
+
+    def _refused(self) -> Iterator[tuple[str, str]]:
+        """Yield the split and a sentence of each fault that is not accepted."""
+        for fault in self.faults():
+            if fault.is_error and fault.name not in self.accept:
+                split = fault.split if fault.split in self._splits else f"tests.{fault.split}"
+                ways = "mend the text"
+                if fault.name == "test_in_train":
+                    ways += ", drop them from the training text (overlap: drop)"
+                yield split, f"{fault.text}; {ways}, or accept it (accept: [{fault.name}])"
+
+    def faults(self) -> list[Fault]:
+        """Return the faults of the text; those of one content are found once.
+
+        Raises:
+            DataError: if it is unavailable or malformed.
+        """
+        path = cache_folder("faults") / f"{self._key()}.json"
+        with suppress(OSError, ValueError, DataError):
+            stored = json.loads(unsealed(path.read_text(encoding="utf-8")))
+            return [Fault(**each) for each in stored]
+        found = faults(self._text())
+        with suppress(OSError):
+            write_whole(path, sealed(json.dumps([asdict(fault) for fault in found])))
+        return found
+
+    def _key(self) -> str:
+        options = repr((self._limits, self.tokenised, self.overlap))
+        return digest([self.fingerprint(), options, _OWN_CODE])[:32]
 
     def is_available(self) -> bool:
         paths = chain.from_iterable(self._splits.values())
@@ -122,12 +174,18 @@ class Files(Corpus):
         )
 
     def load(self) -> CorpusText:
+        text = self._text()
+        told = (f"{each.split}: {each.text}" for each in self.faults())
+        return replace(text, notes=(*text.notes, *told))
+
+    def _text(self) -> CorpusText:
+        """Return the text without what is to be told of its faults."""
         train, notes = cleaned(self._label("train"), *self._sides("train"), self._limits)
         others = {}
         for split in [split for split in self._splits if split != "train"]:
             others[split], more = complete(self._label(split), *self._sides(split), self._limits)
             notes += more
-        return CorpusText(
+        text = CorpusText(
             name="files",
             src=self.src,
             tgt=self.tgt,
@@ -137,6 +195,12 @@ class Files(Corpus):
             is_tokenised=self.tokenised,
             notes=notes,
         )
+        if self.overlap == "keep" or not (rows := overlap(text)):
+            return text
+        pairs = zip(train.src, train.tgt, strict=True)
+        rest = Bitext.on_disk(pair for row, pair in enumerate(pairs) if row not in rows)
+        note = f"train: {len(rows):,} pairs left out that are in dev or in a test"
+        return replace(text, train=rest, notes=(*notes, note))
 
     def _sides(self, split: str) -> tuple[Side, Side]:
         src, tgt = (lines_of(pieces_of(Path(path))) for path in self._splits[split])

@@ -28,6 +28,9 @@ _MAX_LISTED = 5
 _PIECE = 2**20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
+_MOST_INVALID = 0.01
+"""The share of invalid pairs above which a text is in another encoding, and not just damaged."""
+_FEW = 10  # invalid pairs, which say nothing of a text of any size
 _INVALID = "invalid UTF-8"
 _NUL = "a NUL character, as UTF-16 has them"
 _EMPTY = "an empty side"
@@ -143,10 +146,11 @@ def cleaned(name: str, src: Side, tgt: Side, limits: Limits) -> tuple[Bitext, tu
     """Return the good pairs of a training split, on disk, and a note about the others.
 
     Raises:
-        DataError: if the sides do not match, or no pair is good.
+        DataError: if the sides do not match, no pair is good, or a side is in another encoding.
     """
     problems = _Problems(limits)
     bitext = Bitext.on_disk(problems.filter(paired(name, src, tgt)))
+    problems.check_encoding(name, len(bitext) + problems.n_pairs)
     if not problems.n_pairs:
         return bitext, ()
     note = problems.note(name, len(bitext))
@@ -159,12 +163,13 @@ def check_cleaned(name: str, src: Side, tgt: Side, limits: Limits) -> None:
     """Raise what `cleaned` would; keep no text.
 
     Raises:
-        DataError: if the sides do not match, or no pair is good.
+        DataError: if the sides do not match, no pair is good, or a side is in another encoding.
     """
-    problems, pairs = _Problems(limits), paired(name, src, tgt)
-    if next(problems.filter(pairs), None) is None:
+    problems = _Problems(limits)
+    n_good = sum(1 for _ in problems.filter(paired(name, src, tgt)))
+    problems.check_encoding(name, n_good + problems.n_pairs)
+    if not n_good:
         raise DataError(problems.note(name, 0))
-    deque(pairs, maxlen=0)
 
 
 def complete(name: str, src: Side, tgt: Side, limits: Limits) -> tuple[Bitext, tuple[str, ...]]:
@@ -240,6 +245,21 @@ class _Problems:
                 noun = "line" if len(lines) == 1 else "lines"
                 reasons.append(f"{len(lines)} with {reason} ({noun} {numbers}{more})")
         return "; ".join(reasons)
+
+    def check_encoding(self, name: str, n_pairs: int) -> None:
+        """Check that few of the pairs are no UTF-8.
+
+        Raises:
+            DataError: naming the encoding that a side may have.
+        """
+        n = sum(len(self._lines.get(problem, ())) for problem in (_INVALID, _NUL))
+        if n <= max(_FEW, _MOST_INVALID * n_pairs):
+            return
+        likely, code = ("UTF-16",) * 2 if _NUL in self._lines else ("Latin-1", "LATIN1")
+        raise DataError(
+            f"{name}: {self.summary(_INVALID, _NUL)} of {n_pairs:,} pairs: a file has another "
+            f"encoding, most likely {likely}; convert it: iconv -f {code} -t UTF-8 FILE"
+        )
 
     def note(self, name: str, n_good: int) -> str:
         """Return how many of the pairs of a training split are left out, and why."""

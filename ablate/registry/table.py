@@ -96,7 +96,8 @@ class AddedOption:
     """Marks an option that a part got when runs of it had been stored already.
 
     At ``neutral`` the part computes what it did before it had the option. The identity of a run
-    leaves such a value out, so that stored runs keep their names as the catalogue grows.
+    leaves such a value out, so that stored runs keep their names as the catalogue grows. It is
+    plain data, as of JSON: a list, not a tuple.
     """
 
     neutral: Any

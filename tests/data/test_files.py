@@ -236,3 +236,17 @@ def test_training_pairs_that_will_be_left_out_are_no_problem(folder: Path) -> No
 def test_a_test_name_must_do_as_part_of_a_file_name_and_as_a_column(name: str) -> None:
     with pytest.raises(ValidationError, match="tests"):
         corpus(tests={name: ("a", "b")})
+
+
+@pytest.mark.parametrize(("encoding", "said"), [("latin-1", "Latin-1"), ("utf-16-le", "UTF-16")])
+def test_a_file_in_another_encoding_is_no_text_with_a_few_bad_lines(
+    folder: Path, encoding: str, said: str
+) -> None:
+    lines = [f"ein schönes Haus {n}\nzwei" for n in range(50)]
+    (folder / "train.en").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "train.de").write_bytes("\n".join(lines).encode(encoding))
+    ((option, reason),) = corpus().problems()
+    assert option == "train"
+    assert f"a file has another encoding, most likely {said}; convert it: iconv -f" in reason
+    with pytest.raises(DataError, match="has another encoding"):
+        load()

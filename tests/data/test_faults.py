@@ -1,0 +1,222 @@
+"""Faults that no single line shows: each planted one is found, and sound text has none."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ablate import config
+from ablate.cli.app import app
+from ablate.config.identity import canonical
+from ablate.data.corpus import Bitext, Corpus, CorpusText
+from ablate.data.faults import faults, overlap
+from ablate.data.files import Files
+from ablate.errors import DataError, SpecError
+from ablate.registry import build, choose
+from ablate.runner.check import check
+
+N_TRAIN, N_TEST = 2000, 100
+WORDS = {"src": "the a dog cat sees big small red house runs".split()}
+WORDS["tgt"] = [word[::-1] for word in WORDS["src"]]
+Pairs = list[tuple[str, str]]
+
+
+def pairs(n: int, seed: int) -> Pairs:
+    """Return sentences of eight words; their translations are written backwards."""
+    rng = random.Random(seed)
+    rows = [[rng.randrange(10) for _ in range(8)] for _ in range(n)]
+    return [tuple(" ".join(WORDS[s][i] for i in row) for s in WORDS) for row in rows]  # type: ignore[misc]
+
+
+def text(
+    change: Callable[[dict[str, Pairs]], object] = lambda _: None, *, is_tokenised: bool = False
+) -> CorpusText:
+    """Return a sound text, changed."""
+    splits = {"train": pairs(N_TRAIN, 1), "dev": pairs(N_TEST, 2), "news": pairs(N_TEST, 3)}
+    change(splits)
+    train, dev, news = (Bitext.of(split) for split in splits.values())
+    return CorpusText("x", "en", "de", train, dev, {"news": news}, is_tokenised)
+
+
+def replace_some(split: Pairs, n: int, new: Callable[[str, str], tuple[str, str]]) -> None:
+    for row in range(n):
+        split[row] = new(*split[row])
+
+
+def shouted(src: str, tgt: str) -> tuple[str, str]:
+    return f"{src.upper()} !", f"«{tgt}»"
+
+
+FAULTS: dict[str, tuple[str, bool, Callable[[dict[str, Pairs]], object]]] = {
+    "test_in_train": ("news", True, lambda s: s["train"].extend(s["news"])),
+    "test_in_train, with other case and punctuation": (
+        "news",
+        True,
+        lambda s: s["train"].extend(shouted(*pair) for pair in s["news"]),
+    ),
+    "test_in_train, dev": ("dev", True, lambda s: s["train"].extend(s["dev"])),
+    "test_in_dev": ("news", True, lambda s: s["dev"].extend(s["news"])),
+    "same_sides": (
+        "train",
+        True,
+        lambda s: replace_some(s["train"], 150, lambda src, _: (src, src)),
+    ),
+    "same_sides, few": (
+        "train",
+        False,
+        lambda s: replace_some(s["train"], 20, lambda src, _: (src, src)),
+    ),
+    "repeated_pairs": ("train", True, lambda s: s["train"].extend(s["train"] * 2)),
+    "repeated_pairs, few": ("train", False, lambda s: s["train"].extend(s["train"][:100])),
+    "tokenised_references": (
+        "news",
+        False,
+        lambda s: replace_some(s["news"], 80, lambda src, tgt: (src, f"{tgt} &apos;s .")),
+    ),
+    "unspaced_references": (
+        "news",
+        False,
+        lambda s: replace_some(s["news"], N_TEST, lambda src, _: (src, "我看到一只小狗")),
+    ),
+}
+
+
+def test_sound_text_has_no_faults() -> None:
+    assert faults(text()) == []
+
+
+@pytest.mark.parametrize("planted", FAULTS)
+def test_a_planted_fault_is_found_and_no_other(planted: str) -> None:
+    split, is_error, change = FAULTS[planted]
+    (fault,) = faults(text(change))
+    name = planted.partition(",")[0]
+    assert (fault.name, fault.split, fault.is_error) == (name, split, is_error)
+    assert "pairs (" in fault.text
+
+
+def test_the_lines_of_a_fault_are_named() -> None:
+    """Those of the test and of the training text, and only the first three."""
+    (fault,) = faults(text(lambda s: s["train"].extend(reversed(s["news"]))))
+    start = "100 of 100 pairs (100.0%) are in the training text"
+    assert fault.text == f"{start} (lines 1 is 2100, 2 is 2099, 3 is 2098, ...)"
+
+
+def test_text_in_tokens_may_say_so() -> None:
+    assert faults(text(FAULTS["tokenised_references"][2], is_tokenised=True)) == []
+
+
+def test_what_is_in_another_split_is_dropped_by_row() -> None:
+    changed = text(FAULTS["test_in_train, with other case and punctuation"][2])
+    assert overlap(changed) == set(range(N_TRAIN, N_TRAIN + N_TEST))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a folder with a text whose test is in its training text."""
+    monkeypatch.chdir(tmp_path)
+    write(text(lambda s: s["train"].extend(s["news"])))
+    return tmp_path
+
+
+def write(written: CorpusText) -> None:
+    for name, split in {"train": written.train, "dev": written.dev, **written.tests}.items():
+        Path(f"{name}.en").write_text("\n".join(split.src), encoding="utf-8")
+        Path(f"{name}.de").write_text("\n".join(split.tgt), encoding="utf-8")
+
+
+def corpus(**options: object) -> Files:
+    files = {name: (f"{name}.en", f"{name}.de") for name in ("train", "dev", "news")}
+    tests = {"news": files.pop("news")}
+    made = build(
+        Corpus, choose(Corpus, "files", src="en", tgt="de", tests=tests, **files, **options)
+    )
+    assert isinstance(made, Files)
+    return made
+
+
+def refusals(**options: object) -> list[tuple[str, str]]:
+    return list(corpus(**options).problems())
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_text_with_an_error_is_refused_unless_it_is_accepted() -> None:
+    ((option, reason),) = refusals()
+    assert option == "tests.news"
+    assert "100 of 100 pairs (100.0%) are in the training text" in reason
+    assert "overlap: drop" in reason
+    assert refusals(accept=("test_in_train",)) == []
+    assert any("are in the training text" in note for note in corpus().load().notes)
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_overlap_can_be_dropped() -> None:
+    assert refusals(overlap="drop") == []
+    dropped = corpus(overlap="drop").load()
+    assert len(dropped.train) == N_TRAIN
+    assert dropped.notes == ("train: 100 pairs left out that are in dev or in a test",)
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_faults_of_a_content_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = corpus().faults()
+
+    def forbid(_: CorpusText) -> Sequence[object]:
+        raise AssertionError("it was read again")
+
+    monkeypatch.setattr("ablate.data.files.faults", forbid)
+    assert corpus().faults() == known
+    os.truncate("train.de", 100)
+    with pytest.raises((AssertionError, DataError)):
+        corpus().faults()
+
+
+def test_the_mistake_stands_at_the_line_of_the_test(folder: Path) -> None:
+    (folder / "x.yaml").write_text(
+        "corpus:\n  name: files\n  src: en\n  tgt: de\n  train: [train.en, train.de]\n"
+        "  dev: [dev.en, dev.de]\n  tests:\n    news: [news.en, news.de]\n"
+        "variants: {a: {model.norm: rms}}\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(SpecError, match=r"x.yaml:8:\d+: corpus.tests.news: 100 of 100"):
+        check(config.load(folder / "x.yaml"))
+
+
+def test_runs_keep_their_names_where_nothing_is_accepted_or_dropped(folder: Path) -> None:
+    spec = config.RunSpec.model_validate(
+        {
+            "corpus": {
+                "name": "files",
+                "src": "en",
+                "tgt": "de",
+                "train": ["a.en", "a.de"],
+                "dev": ["b.en", "b.de"],
+                "tests": {"news": ["c.en", "c.de"]},
+            }
+        }
+    )
+    assert {"overlap", "accept"} <= set(spec.corpus.options)
+    assert not {"overlap", "accept"} & set(canonical(spec)["corpus"])
+
+
+def test_the_command_lists_faults_and_ends_with_1_if_one_is_an_error(folder: Path) -> None:
+    spec = folder / "x.yaml"
+    spec.write_text(
+        "corpus: {name: files, src: en, tgt: de, train: [train.en, train.de], dev: [dev.en, "
+        "dev.de], tests: {news: [news.en, news.de]}}\nvariants: {a: {model.norm: rms}}\n",
+        encoding="utf-8",
+    )
+    done = CliRunner().invoke(app, ["corpora", "check", str(spec)])
+    assert done.exit_code == 1
+    assert done.output.startswith("error  test_in_train  news: 100 of 100 pairs (100.0%) are in")
+    done = CliRunner().invoke(app, ["corpora", "check", str(spec), "--json"])
+    (fault,) = json.loads(done.output)
+    assert (fault["name"], fault["split"], fault["is_error"]) == ("test_in_train", "news", True)
+    write(text())
+    done = CliRunner().invoke(app, ["corpora", "check", str(spec)])
+    assert (done.exit_code, done.output) == (0, "no faults\n")
