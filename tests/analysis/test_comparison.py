@@ -292,6 +292,17 @@ def test_what_can_be_detected_is_found_in_4_of_5_tables() -> None:
     assert power == pytest.approx(0.8, abs=1e-4)
 
 
+def test_a_row_that_departs_with_two_pairs_has_their_interval() -> None:
+    rng = np.random.default_rng(0)
+    seeds = {"baseline": range(1, 7), "a": range(1, 12), "b": range(1, 12), "c": range(1, 12)}
+    values = {row: {seed: 40 + rng.normal() for seed in of_row} for row, of_row in seeds.items()}
+    values["wild"] = {seed: 40 + 500 * rng.normal() for seed in range(5, 12)}
+    each = compare(values).differences["wild"]
+    pairs = [values["wild"][seed] - values["baseline"][seed] for seed in (5, 6)]
+    assert (each.n, each.method, each.single is not None) == (2, "paired", True)
+    assert each.standard_error == pytest.approx(np.std(pairs, ddof=1) / 2**0.5)
+
+
 def test_a_row_that_departs_with_one_pair_has_no_interval() -> None:
     rng = np.random.default_rng(0)
     seeds = {"baseline": range(1, 7), "a": range(1, 12), "b": range(1, 12), "c": range(1, 12)}

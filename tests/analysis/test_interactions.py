@@ -9,7 +9,8 @@ import pytest
 from scipy import stats
 
 from ablate.analysis.comparison import compare
-from ablate.analysis.interactions import Quadruple, interactions
+from ablate.analysis.interactions import Interaction, Quadruple, interactions
+from ablate.analysis.statistics import Interval
 
 ROWS: Quadruple = ("both", "first", "second", "neither")
 
@@ -38,6 +39,12 @@ def test_intervals_hold_0_in_19_of_20_additive_grids() -> None:
         (actual,) = interactions([ROWS], values, compare(values))
         n_different += actual is not None and actual.differs_from_0
     assert abs(n_different / n - 0.05) < 3 * (0.05 * 0.95 / n) ** 0.5
+
+
+def test_an_interval_that_ends_at_0_holds_it() -> None:
+    assert not Interaction(1.0, 3, Interval(0.0, 2.0)).differs_from_0
+    assert not Interaction(-1.0, 3, Interval(-2.0, 0.0)).differs_from_0
+    assert Interaction(1.0, 3, Interval(0.1, 2.0)).differs_from_0
 
 
 def test_more_cells_have_wider_intervals() -> None:

@@ -63,6 +63,7 @@ def test_scores_are_sacrebleus(metric: Any) -> None:
         ("a b", "a b c d"),  # shorter than four words
         ("", "a b c d"),
         ("a b c d e f", "a b c d"),
+        ("a b c d e", "a b c d e f g h"),  # a penalty for brevity alone
     ],
 )
 def test_scores_of_next_to_nothing_are_sacrebleus(ours: str, theirs: str) -> None:
@@ -161,8 +162,19 @@ def test_new_sentences_add_to_the_error_by_satterthwaite(n_seeds: int) -> None:
     assert actual.df == pytest.approx(df)
 
 
-def test_orders_that_a_side_does_not_have_are_not_counted() -> None:
-    ours, theirs = ["a long translation"], ["ab"]
+@pytest.mark.parametrize("reference", ["a", "ab"])
+def test_orders_that_a_side_does_not_have_are_not_counted(reference: str) -> None:
+    ours, theirs = ["a long translation"], [reference]
     statistics = statistics_of(CHRF(), ours, theirs)
     expected = CHRF().corpus_score(ours, [theirs]).score
     assert chrf(statistics.sum(axis=0)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("metric", [BLEU(), CHRF()], ids=["bleu", "chrf"])
+def test_scores_of_several_corpora_are_those_of_each(metric: Any) -> None:
+    """With orders of which nothing matches, and of which there is nothing."""
+    corpora = [(["a b c d e"], ["a b x d e"]), (["a b"], ["a b"]), (["q"], ["x y"]), (["a"], ["a"])]
+    sums = [statistics_of(metric, *corpus).sum(axis=0) for corpus in corpora]
+    score = bleu if isinstance(metric, BLEU) else chrf
+    together = score(np.stack(sums).astype(float))
+    assert together == pytest.approx([float(score(each.astype(float))) for each in sums])
