@@ -155,13 +155,25 @@ class Call:
         return True
 
     def processes(self, target: str) -> list[int]:
-        """Return the processes of one kind that the call has at this moment."""
+        """Return the processes of one kind that the call has at this moment.
+
+        A worker is one once it is a program of its own: until then the call that starts it is
+        inside of a system call, where SIGSTOP to the worker stops the call, too.
+        """
         level = [self.pid]
         for name in TARGETS[:-1]:
+            if name == "worker":
+                level = [pid for pid in level if _command(pid) != _command(self.pid)]
             if name == target:
                 return level
             level = [child for pid in level for child in _children(pid)]
         return []
+
+
+def _command(pid: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
 
 
 def _run_call(folder: Path, mark: str, output: Path, options: tuple[str, ...]) -> NoReturn:
