@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ablate.training.layers import LayerRecorder, is_recorded, layer_of
 from ablate.training.weights import Weights
+from tests.training.reversal import run, run_spec
 
 
 class Layers(nn.Module):
@@ -57,6 +58,18 @@ def test_norms_and_ratios_are_those_of_the_step(tmp_path: Path) -> None:
     assert rows["update_ratio"].tolist() == pytest.approx([0.1] * len(rows), rel=1e-4)
     of_encoder = rows[rows["layer"] == "encoder 1"]["gradient_norm"].tolist()
     assert of_encoder == pytest.approx([2.0 * 16**0.5] * len(of_encoder))
+
+
+def test_a_run_records_its_first_steps_and_then_ever_fewer(tmp_path: Path) -> None:
+    run(run_spec(steps=9), tmp_path)
+    rows = pd.read_csv(tmp_path / "layers.csv")
+    assert rows["step"].unique().tolist() == [1, 2, 3, 4, 5, 6, 7, 9]
+    assert rows["layer"].unique().tolist() == ["embedding", "encoder 1", "decoder 1"]
+    square = (rows["gradient_norm"] ** 2).groupby(rows["step"]).sum()
+    norms = pd.read_csv(tmp_path / "curve.csv").set_index("step")["gradient_norm"]
+    assert (square**0.5).tolist() == pytest.approx(norms[square.index].tolist(), rel=1e-4), (
+        "the norms of the layers must add up to that of the whole gradient, before it is clipped"
+    )
 
 
 def test_steps_grow_apart_and_do_not_depend_on_the_length_of_the_run() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -11,10 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from ablate.data.batches import Batch, Batches
+from ablate.data.batches import Batch, Batches, Encoded, Resampled
+from ablate.data.ragged import Ragged
 from ablate.data.tokenizer import PAD
 from ablate.training import train
-from ablate.training.engines import Engine, make_engine
+from ablate.training.engines import Engine, contract, make_engine
 from ablate.training.engines import shards as shards_module
 from ablate.training.micro_batches import divide
 from ablate.training.step import StepConfig, StepResult
@@ -101,6 +102,35 @@ def test_parts_are_smaller_than_those_that_the_engine_makes_anyway() -> None:
         for factor in (2, 4):
             assert len(engine.micro_batches([batch], factor)) == factor * n_usual
         assert len(engine.micro_batches([batch, batch], 10**3)) == 2 * batch.src.size(0)
+
+
+@dataclass(frozen=True)
+class Changing(Resampled):
+    """A text whose sentences have other lengths in other epochs and with other seeds."""
+
+    def of_epoch(self, seed: int, epoch: int) -> Encoded:
+        length = 4 if (seed, epoch) == (0, 0) else 2 + 4 * seed + epoch
+        text = Ragged.of([[5] * length] * 12 + [[5] * 9] * 4)
+        return Encoded(text, text)
+
+
+@pytest.mark.parametrize("n_sampled", [1, 50])
+def test_micro_batches_are_counted_of_the_first_batches(
+    n_sampled: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the first epoch of seed 0, from which a result has the number of batches, too."""
+    monkeypatch.setattr(contract, "_N_SAMPLED", n_sampled)
+    model = thin("position", "none")
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    engine = make_engine("eager", model, make_step_config(), optimizer)
+    text = pairs(1)
+    batches = Batches(Changing(text.src, text.tgt, text, samplers=(), max_len=16), 24, PAD)
+    first = batches.of_epoch(0, 0)
+    n_rows = [len(rows) for rows in first.epoch(0, 0)]
+    assert len(set(n_rows)) > 1, "batches must differ, or this test says less"
+    assert engine.max_micro_batches(batches, 1) == 1, "a batch that is not divided is one"
+    assert engine.max_micro_batches(batches, 100) == max(n_rows[:n_sampled])
+    assert engine.max_micro_batches(batches, 2) == 2
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])

@@ -230,7 +230,8 @@ def test_target_tokens_are_rounded_up_to_whole_updates(
     data: Encoded, accumulate: int, tmp_path: Path
 ) -> None:
     """Where they end within an update, at the end of one, and a token later."""
-    long_run = Updates(short_run(steps=9, accumulate=accumulate), tmp_path, data)
+    spec = seeded(short_run(steps=9, accumulate=accumulate), 2)
+    long_run = Updates(spec, tmp_path, data)
     tokens = [sum(batch.n_tokens for batch in batches) for batches in long_run.of_steps]
     ends = list(itertools.accumulate(tokens))
     batches = Batches(data, BATCH_TOKENS, PAD)
@@ -239,7 +240,7 @@ def test_target_tokens_are_rounded_up_to_whole_updates(
         for n_tokens in (begin + 1, end - 1, end, end + 1):
             training = short_run(target_tokens=n_tokens, accumulate=accumulate).training
             expected = n_steps + (n_tokens > end)
-            assert count_steps(training, batches, seed=1) == expected, (
+            assert count_steps(training, batches, seed=2) == expected, (
                 f"{n_tokens} target tokens must be rounded up to {expected} whole updates, "
                 f"which end at {ends[: expected + 1]} tokens"
             )
@@ -320,7 +321,7 @@ def test_a_run_diverges_above_its_bound_times_the_first_loss_or_ln_v(
 # Dropout
 
 
-def losses_of(seed: int, dropout: float, folder: Path) -> list[float]:
+def losses_of(seed: int, dropout: float, folder: Path, optimizer: str = "sgd") -> list[float]:
     """Return the losses of steps that differ in their dropout masks alone.
 
     Weights, which do not depend on the seed, stay as they are, and all sentences are the same.
@@ -331,7 +332,7 @@ def losses_of(seed: int, dropout: float, folder: Path) -> list[float]:
         dropout,
         steps=4,
         evaluate_every=1,
-        optimizer="sgd",
+        optimizer=optimizer,
         schedule={"name": "constant", "lr": 1e-30},
     )
     its_job = replace(job(seeded(spec, seed), folder), batches=Batches(text, 64, PAD))
@@ -351,6 +352,15 @@ def test_two_seeds_differ_in_dropout_masks_and_one_seed_repeats(tmp_path: Path) 
         "every step must draw dropout masks of its own, after an evaluation, too"
     )
     assert not set(one) & set(other), "two seeds must not share dropout masks"
+
+
+def test_an_estimate_of_curvature_leaves_the_dropout_masks_of_its_step(tmp_path: Path) -> None:
+    without, estimated = (
+        losses_of(1, 0.3, tmp_path / name, optimizer=name) for name in ("sgd", "sophia")
+    )
+    assert estimated == pytest.approx(without, rel=1e-6), (
+        "a step before which curvature is estimated must have the dropout masks of any other"
+    )
 
 
 def test_candidates_are_drawn_without_dropout() -> None:
