@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from ablate.cuda_graphs import generator_of
 from ablate.data.batches import Batch, Batches
 from ablate.data.tokenizer import PAD
 from ablate.errors import EngineError, StoppedError
@@ -19,7 +20,7 @@ from ablate.model import Transformer
 from ablate.parts.feed_forward import Relu
 from ablate.registry import slots
 from ablate.training import Progress, layers, loop, train
-from ablate.training.engines import SelfCheck
+from ablate.training.engines import SelfCheck, cuda_graph
 from ablate.training.engines.cuda_graph import CudaGraph
 from ablate.training.engines.self_check import compare
 from ablate.training.plan import BatchStream
@@ -29,8 +30,6 @@ from tests.tiny import PARTS, mixed, mixtures, some_batch, thin
 from tests.training import test_engines
 from tests.training.reversal import fresh, job, make_step_config, pairs, run_spec
 from tests.training.test_engines import makes_a_shape_of_numbers, of_length, reads_a_number
-
-pytestmark = pytest.mark.train
 
 
 def engine_of(
@@ -50,6 +49,7 @@ def batch(machine: CudaMachine) -> Batch:
     return some_batch().to(machine.device)
 
 
+@pytest.mark.train
 def test_graphs_learn_as_eager_does(machine: CudaMachine) -> None:
     expected, _ = test_engines.losses("eager", machine.device, n_steps=30)
     actual, engine = test_engines.losses("cuda_graph", machine.device, n_steps=30)
@@ -67,6 +67,57 @@ def test_the_update_is_captured_too(machine: CudaMachine) -> None:
     engine.step([one])
     assert machine.n_replays == before + 2
     assert machine.n_launches - n_launches < 15
+
+
+def test_the_self_check_repeats_only_what_was_replayed(machine: CudaMachine) -> None:
+    engine, one = engine_of(machine), batch(machine)
+    seen = []
+    for _ in range(3):
+        engine.step([one])
+        seen.append(engine.last_engine_batch)
+    assert seen == [None, one, one], "the first step of a shape is an eager one"
+
+
+def test_an_update_is_capturable_only_while_it_is_captured(machine: CudaMachine) -> None:
+    """And has its rates in tensors, while the optimizer keeps them as numbers."""
+    engine, one = engine_of(machine), batch(machine)
+    flags: list[tuple[bool, bool]] = []
+
+    def note(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        [group] = optimizer.param_groups
+        assert isinstance(group["lr"], Tensor)
+        flags.append((group["capturable"], torch.cuda.is_current_stream_capturing()))
+
+    engine.optimizer.register_step_pre_hook(note)
+    for _ in range(3):
+        engine.step([one])
+        [group] = engine.optimizer.param_groups
+        assert (group["lr"], group["capturable"]) == (1e-3, False)
+    assert flags == [(False, False), (True, True)], "one eager update, one captured, one replayed"
+
+
+def test_captures_end_at_the_most_and_cost_time_that_is_counted(
+    machine: CudaMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda_graph, "_MOST_CAPTURES", 1)
+    engine, one = engine_of(machine), batch(machine)
+    prepared = []
+    for _ in range(4):
+        engine.step([one])
+        prepared.append(engine.seconds_preparing)
+    assert engine.n_captures == 1
+    assert prepared[0] == 0 < prepared[1] == prepared[2] == prepared[3]
+
+
+def test_the_self_check_restores_the_devices_generator(machine: CudaMachine) -> None:
+    engine, one = engine_of(machine), batch(machine)
+    for _ in range(2):
+        engine.step([one])
+    generator = generator_of(machine.device)
+    generator.manual_seed(5)
+    before = generator.get_state()
+    compare(engine, one)
+    assert torch.equal(generator.get_state(), before)
 
 
 def waits_for_the_device(y: Tensor) -> Tensor:
@@ -130,6 +181,7 @@ def test_a_closed_engine_keeps_no_graph(machine: CudaMachine) -> None:
     assert machine.live_graphs == 1, "of the capturer, which may go on to capture"
 
 
+@pytest.mark.train
 def test_garbage_is_not_collected_during_a_capture(
     machine: CudaMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,7 +206,10 @@ def test_garbage_is_not_collected_during_a_capture(
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-@pytest.mark.parametrize(("slot", "name"), [("position", "rotary"), ("norm", "layer")])
+@pytest.mark.parametrize(
+    ("slot", "name"),
+    [("position", "rotary"), pytest.param("norm", "layer", marks=pytest.mark.train)],
+)
 def test_the_self_check_agrees(slot: str, name: str, optimizer: str, machine: CudaMachine) -> None:
     engine = engine_of(machine, thin(slot, name), optimizer)
     for _ in range(2):
@@ -164,6 +219,7 @@ def test_the_self_check_agrees(slot: str, name: str, optimizer: str, machine: Cu
     engine.step([batch(machine)])
 
 
+@pytest.mark.train
 @pytest.mark.parametrize("parts", mixtures(PARTS), ids=str)
 def test_every_part_keeps_the_rules_of_captures(
     parts: list[tuple[str, str]], machine: CudaMachine
@@ -205,6 +261,7 @@ def trained(
     return {name: x.clone() for name, x in model.state_dict().items()}, reports
 
 
+@pytest.mark.train
 def test_a_run_with_the_self_check_ends_as_one_without(
     machine: CudaMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +271,7 @@ def test_a_run_with_the_self_check_ends_as_one_without(
     torch.testing.assert_close(checked, unchecked, atol=0.0, rtol=0.0)
 
 
+@pytest.mark.train
 def test_a_run_that_is_continued_ends_as_any_other(
     machine: CudaMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,6 +286,7 @@ def test_a_run_that_is_continued_ends_as_any_other(
     torch.testing.assert_close(continued, whole, atol=0.0, rtol=0.0)
 
 
+@pytest.mark.train
 def test_the_host_waits_for_the_device_every_twenty_steps(
     machine: CudaMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,6 +308,7 @@ def test_the_host_waits_for_the_device_every_twenty_steps(
     assert len(rows) == 51
 
 
+@pytest.mark.train
 def test_rows_do_not_depend_on_when_they_are_read(
     machine: CudaMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,6 +322,7 @@ def test_rows_do_not_depend_on_when_they_are_read(
     assert rows(20) == rows(1)
 
 
+@pytest.mark.train
 @pytest.mark.parametrize("name", sorted(slots()["optimizer"]))
 def test_a_cpu_beside_a_gpu_trains_as_without(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """PyTorch warns where an optimizer that is to be captured makes a step that is not."""

@@ -27,18 +27,20 @@ from ablate.parts.position.absolute import Shifted
 from ablate.registry import lookup
 from ablate.training.engines import Engine, make_engine
 from ablate.training.engines import shards as shards_module
-from ablate.training.engines.grad_worker import GradWorker, share_weights
+from ablate.training.engines.grad_worker import GradWorker, _to_shared_memory, share_weights
 from ablate.training.engines.shards import (
     Shard,
     ShardResult,
+    compute_gradients,
+    max_n_shards,
     n_shards,
     shard_batch,
+    sum_results,
 )
+from ablate.training.gradient import StepInputs, forward_backward
 from tests.tiny import OBJECTIVES, PARTS, mixed, mixtures, some_batch, thin
 from tests.training.reversal import fresh, make_step_config, run, run_spec
 from tests.training.test_engines import losses
-
-pytestmark = pytest.mark.train
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="workers are forks")
 
@@ -86,6 +88,7 @@ def of_shape(n_rows: int, n_src: int, n_tgt: int) -> Batch:
 )
 def test_only_large_batches_are_split(shape: tuple[int, int, int], expected: int) -> None:
     assert n_shards(of_shape(*shape)) == expected
+    assert max_n_shards(shape[0] * shape[2]) >= expected, "no batch of that size has more"
 
 
 def test_shards_are_the_batch(small_shards: None) -> None:
@@ -96,6 +99,53 @@ def test_shards_are_the_batch(small_shards: None) -> None:
         whole = torch.cat([torch.from_numpy(getattr(shard, name)) for shard in shards])
         assert torch.equal(whole, getattr(batch, name))
     assert sum(int(shard.inputs().n_tokens) for shard in shards) == batch.n_tokens
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("is_training", [True, False])
+def test_a_shard_is_computed_in_its_own_mode(is_training: bool, small_shards: None) -> None:
+    """Whichever mode the model is in, as a worker's is in another."""
+    step_config, actual = make_step_config(), []
+    for was_training in (True, False):
+        model = fresh(run_spec(dropout=0.3)).train(was_training)
+        torch.manual_seed(1)
+        shards = shard_batch(narrow(some_batch()), 20, is_training=is_training)
+        actual.append(compute_gradients(model, step_config, shards))
+        assert model.training == is_training
+    assert torch.equal(actual[0].losses, actual[1].losses)
+    model = fresh(run_spec(dropout=0.0))
+    whole = forward_backward(model, step_config, StepInputs.of(narrow(some_batch()), 20))
+    is_without_dropout = bool(torch.allclose(actual[0].losses, whole))
+    assert is_without_dropout != is_training
+
+
+def test_sums_of_results_are_those_of_one_process_bit_for_bit() -> None:
+    """Of results that are None for some weights, in any of them."""
+    torch.manual_seed(0)
+    results = [
+        ShardResult(torch.rand(2), [torch.rand(5), None, torch.rand(5) if i % 2 else None])
+        for i in range(4)
+    ]
+    a, b, c, d = (result.losses for result in results)
+    first, last = ([result.gradient[k] for result in results] for k in (0, 2))
+    added = (first[0] + first[1]) + (first[2] + first[3])  # type: ignore[operator]
+    of_some = last[1] + last[3]  # type: ignore[operator]
+    actual = sum_results(copy.deepcopy(results))
+    assert torch.equal(actual.losses, (a + b) + (c + d))
+    assert torch.equal(actual.gradient[0], added)  # type: ignore[arg-type]
+    assert actual.gradient[1] is None
+    assert torch.equal(actual.gradient[2], of_some)  # type: ignore[arg-type]
+
+
+def test_shared_memory_holds_copies_that_do_not_overlap() -> None:
+    """At addresses that are aligned as PyTorch's own, of tensors of any size and type."""
+    tensors = [torch.rand(n) for n in (1, 16, 17, 3)] + [torch.arange(5)]
+    shared = _to_shared_memory(tensors)
+    torch.testing.assert_close(shared, tensors, rtol=0, atol=0)
+    starts = [x.data_ptr() for x in shared]
+    assert {(start - starts[0]) % 64 for start in starts} == {0}
+    ends = [x.data_ptr() + x.numel() * x.element_size() for x in shared]
+    assert all(end <= start < end + 64 for end, start in zip(ends[:-1], starts[1:], strict=True))
 
 
 @pytest.mark.parametrize(("accumulate", "loss_per"), [(1, "token"), (2, "sentence")])
@@ -110,6 +160,7 @@ def test_shards_learn_as_eager_does(
     assert actual == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.train
 @pytest.mark.parametrize(
     "parts",
     mixtures([part for part in PARTS if not lookup(*part).cls.batch_dependence]),
@@ -128,6 +179,7 @@ def test_the_gradient_is_that_of_the_whole_batch(
         torch.testing.assert_close(gradient(engine), expected, atol=2e-5, rtol=1e-3)
 
 
+@pytest.mark.train
 @pytest.mark.parametrize(
     "part", [part for part in PARTS if lookup(*part).cls.batch_dependence], ids=str
 )
@@ -136,6 +188,7 @@ def test_a_part_that_needs_the_whole_batch_gets_it(part: tuple[str, str]) -> Non
         assert engine_of(thin(*part)).name == "eager"
 
 
+@pytest.mark.train
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_every_objective_is_that_of_the_whole_batch(objective: str, small_shards: None) -> None:
     expected = gradient(engine_of(thin("position", "none"), objective, "eager"))
@@ -161,7 +214,9 @@ def late(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 @on_linux
-@pytest.mark.parametrize("n_cores", [2, 3, 4])
+@pytest.mark.parametrize(
+    "n_cores", [pytest.param(n, marks=() if n == 3 else pytest.mark.train) for n in (2, 3, 4)]
+)
 def test_the_numbers_do_not_depend_on_the_number_of_cores(
     n_cores: int, small_shards: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,6 +243,7 @@ def narrow(batch: Batch) -> Batch:
     return Batch(src, tgt_in, tgt_out, n_tokens, batch.index)
 
 
+@pytest.mark.train
 @on_linux
 def test_an_interrupted_run_may_go_on_with_other_cores(tmp_path: Path, small_shards: None) -> None:
     spec = run_spec(accumulate=2, average={"last": 2})
@@ -287,6 +343,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.train
 @on_linux
 def test_workers_end_with_their_parent() -> None:
     words = [sys.executable, "-c", ORPHANED]
@@ -312,6 +369,7 @@ def test_small_batches_are_computed_eagerly() -> None:
         assert torch.equal(x, y)
 
 
+@pytest.mark.train
 @pytest.mark.gpu
 def test_a_gpu_does_batches_whole() -> None:
     model = thin("position", "none").cuda().train()

@@ -72,6 +72,65 @@ def test_a_single_rank_makes_the_gradient_of_the_eager_engine(
     _assert_close(ours, eager)
 
 
+@pytest.mark.parametrize("name", ["distributed", "fully_sharded"])
+def test_a_weight_may_be_used_in_one_batch_alone(name: str, one_rank: None) -> None:
+    def gradient(name: str) -> list[Tensor | None]:
+        model = thin("feed_forward", "relu")
+        for layer in (*model.encoder.layers, *model.decoder.layers):
+            layer.feed_forward.__class__ = OfOneLength
+        engine = engine_of(name, model)
+        _gradient(engine, n_batches=2)
+        return [weight.grad for _, weight in engine.weights.named_parameters()]
+
+    OfOneLength.length = some_batch().src.size(1)
+    expected, actual = gradient("eager"), gradient(name)
+    if name == "fully_sharded":  # where it has zeros
+        expected = [
+            torch.zeros_like(x) if e is None else e for e, x in zip(expected, actual, strict=True)
+        ]
+    _assert_close(actual, expected)
+
+
+def test_a_rank_has_draws_of_its_own_and_leaves_those_that_all_share(one_rank: None) -> None:
+    engine = engine_of("distributed", tiny())
+    assert isinstance(engine, Distributed)
+    draws: dict[int, list[Tensor]] = {}
+    for rank in range(3):
+        engine._rank, engine._n_ranks = rank, 3
+        torch.manual_seed(1)
+        draws[rank] = []
+        for _ in range(2):
+            with engine._own_draws():
+                draws[rank].append(torch.rand(4))
+        draws[rank].append(torch.rand(4))
+    own = [x.tolist() for rank in range(3) for x in draws[rank][:2]]
+    assert all(x != y for i, x in enumerate(own) for y in own[:i]), "every rank and every batch"
+    assert torch.equal(draws[0][2], draws[1][2]), "what all ranks draw must stay the same"
+    assert torch.equal(draws[0][2], draws[2][2])
+
+
+@pytest.mark.parametrize("n_ranks", [2, 3, 5])
+def test_ranks_share_a_step_and_one_without_pairs_adds_nothing(
+    n_ranks: int, one_rank: None
+) -> None:
+    """The sum of what each of them computes, one after the other, is the gradient of all."""
+    expected = engine_of("eager", tiny())
+    losses, n_tokens = expected.accumulate([some_batch()])
+    total, of_ranks = torch.zeros(2), engine_of("distributed", tiny())
+    assert isinstance(of_ranks, Distributed)
+    for rank in range(n_ranks):
+        of_ranks._rank, of_ranks._n_ranks = rank, n_ranks
+        of_rank, n = of_ranks.accumulate([some_batch()])
+        assert n == n_tokens, "a loss is per token of all ranks"
+        assert bool(of_rank.any()) == (rank < len(some_batch().src))
+        total += of_rank
+    torch.testing.assert_close(total, losses)
+    _assert_close(
+        [weight.grad for weight in of_ranks.model.parameters()],
+        [weight.grad for weight in expected.model.parameters()],
+    )
+
+
 def test_gradients_are_exchanged_once_in_a_step(
     one_rank: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,8 +31,6 @@ from tests import tape
 from tests.tiny import OBJECTIVES, PARTS, mixed, mixtures, some_batch, thin
 from tests.training.reversal import fresh, make_step_config, pairs, run, run_spec
 
-pytestmark = pytest.mark.train
-
 CPU = torch.device("cpu")
 
 
@@ -64,6 +62,7 @@ def losses(
     return actual, engine
 
 
+@pytest.mark.train
 @pytest.mark.parametrize("accumulate", [1, 3])
 @pytest.mark.parametrize("loss_per", ["token", "sentence"])
 def test_graphs_learn_as_eager_does(
@@ -79,6 +78,7 @@ def test_graphs_learn_as_eager_does(
     assert actual == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.train
 @pytest.mark.parametrize("name", sorted(slots()["optimizer"]))
 def test_every_optimizer_makes_the_same_updates_from_a_graph(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -138,6 +138,7 @@ def test_weights_that_are_first_used_late_are_updated(monkeypatch: pytest.Monkey
     torch.testing.assert_close(actual, expected)
 
 
+@pytest.mark.train
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # where it cannot compile
 def test_compiled_steps_learn_as_eager_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,6 +159,7 @@ def test_compiled_steps_learn_as_eager_ones(monkeypatch: pytest.MonkeyPatch) -> 
     compare(engine, engine.last_engine_batch)
 
 
+@pytest.mark.train
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
 def test_kernels_draw_dropout_as_eager_does() -> None:
     """So that they can be compared with eager steps in the middle of a run."""
@@ -173,6 +175,7 @@ def test_kernels_draw_dropout_as_eager_does() -> None:
     torch.testing.assert_close(*actual)
 
 
+@pytest.mark.train
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")
@@ -197,6 +200,7 @@ def gradients(cls: type[Engine], model: Transformer, batch: Batch) -> tuple[Tens
     return actual, [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
 
 
+@pytest.mark.train
 @pytest.mark.parametrize("parts", mixtures(PARTS), ids=str)
 def test_no_part_comes_out_differently_from_a_graph(
     parts: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
@@ -212,6 +216,7 @@ def test_no_part_comes_out_differently_from_a_graph(
             torch.testing.assert_close(a, b, atol=1e-11, rtol=1e-8)
 
 
+@pytest.mark.train
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_no_objective_comes_out_differently_from_a_graph(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -255,6 +260,7 @@ def test_sources_are_hardly_lengthened(n: int, expected: int) -> None:
     assert graph_module.padded_length(n) == expected
 
 
+@pytest.mark.train
 def test_the_number_of_captures_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph_module, "_MOST_CAPTURES", 2)
     expected, _ = losses("eager")
@@ -286,6 +292,7 @@ DATA_DEPENDENT = [reads_a_number, branches_on_a_number, makes_a_shape_of_numbers
 """Changes of a part's output after which it cannot be captured."""
 
 
+@pytest.mark.train
 @pytest.mark.parametrize("change", DATA_DEPENDENT)
 def test_a_part_that_depends_on_numbers_ends_the_process(
     change: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch
@@ -297,6 +304,7 @@ def test_a_part_that_depends_on_numbers_ends_the_process(
         losses("cuda_graph")
 
 
+@pytest.mark.train
 def test_an_interrupted_run_on_graphs_ends_like_one_that_was_not(tmp_path: Path) -> None:
     spec = run_spec(accumulate=2, average={"last": 2})
 
@@ -310,6 +318,7 @@ def test_an_interrupted_run_on_graphs_ends_like_one_that_was_not(tmp_path: Path)
     torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.train
 def test_a_result_names_its_engine(tmp_path: Path) -> None:
     trained, _ = run(run_spec(), tmp_path)
     assert (trained.engine, trained.engine_note, trained.engine_seconds) == ("eager", "", 0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import replace
 from functools import partial
@@ -13,10 +14,12 @@ import pandas as pd
 import pytest
 import torch
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 
 from ablate.data.batches import Batches
 from ablate.registry import lookup
 from ablate.training.engines import Engine
+from ablate.training.engines.fully_sharded import FullySharded
 from ablate.training.ranks import Ranks
 from tests.tiny import PAD, PARTS, mixed, mixtures, some_batch, thin, tiny
 from tests.training.in_ranks import in_ranks
@@ -77,6 +80,74 @@ def test_the_model_has_its_weights_where_it_is_asked_for_them(one_rank: None) ->
     engine.close()
     for name, weight in model.named_parameters():
         assert weight.shape == expected[name].shape
+
+
+def test_every_layer_is_gathered_by_itself(one_rank: None) -> None:
+    """So that one layer at a time is whole; its inputs may be lists that layers share."""
+    engine = engine_of("fully_sharded", tiny(n_layers=2))
+    assert isinstance(engine, FullySharded)
+    model = engine._pass.model
+    for layer in (*model.encoder.blocks, *model.decoder.blocks):
+        assert isinstance(layer, FSDPModule), "a layer must be gathered and freed by itself"
+    assert isinstance(engine._pass, FSDPModule), "so must what is outside of layers"
+
+
+def test_there_is_no_self_check(one_rank: None) -> None:
+    engine = engine_of("fully_sharded", tiny())
+    engine.step([some_batch()])
+    assert engine.last_engine_batch is None
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "sizes"), [(6, [2, 2, 2]), (7, [3, 3, 1]), (4, [2, 2, 0]), (1, [1, 0, 0])]
+)
+def test_a_weight_is_split_by_rows_in_order(n_rows: int, sizes: list[int], one_rank: None) -> None:
+    """As `fully_shard` splits it: the last ranks have fewer, or none."""
+    engine = engine_of("fully_sharded", tiny())
+    assert isinstance(engine, FullySharded)
+    weights, whole, parts = engine.weights, torch.rand(n_rows, 2), []
+    for rank in range(3):
+        weights._rank, weights._n_ranks = rank, 3
+        parts.append(weights._part(whole))
+    assert [len(part) for part in parts] == sizes
+    assert torch.equal(torch.cat(parts), whole)
+
+
+def test_what_is_loaded_is_what_was_saved(one_rank: None) -> None:
+    """Weights and moments, into another model."""
+    engines = [engine_of("fully_sharded", tiny(embedding="tied")) for _ in range(2)]
+    for engine in engines:
+        engine.optimizer.param_groups[0]["momentum"] = 0.9
+    one, other = engines
+    for _ in range(2):
+        one.step([some_batch()])
+    whole = {name: x.clone() for name, x in one.weights.state_dict().items()}
+    moments = copy.deepcopy(one.optimizer.state_dict())
+    other.weights.load_state_dict(whole)
+    other.optimizer.load_state_dict(moments)
+    assert_close(other.weights.state_dict(), whole)
+    again = other.optimizer.state_dict()["state"]
+    assert again.keys() == moments["state"].keys()
+    for number, of_weight in moments["state"].items():
+        torch.testing.assert_close(again[number], of_weight, rtol=0, atol=0)
+    results = [engine.step([some_batch()]) for engine in engines]
+    torch.testing.assert_close(results[0].loss, results[1].loss, rtol=0, atol=0)
+    assert_close(other.weights.state_dict(), one.weights.state_dict())
+    assert one.weights.map_location == torch.device("cpu")
+
+
+def test_the_gradient_of_all_parts_is_clipped_together(one_rank: None) -> None:
+    engines = [engine_of(name, tiny()) for name in ("eager", "fully_sharded")]
+    norms, clipped = [], []
+    for engine in engines:
+        engine.accumulate([some_batch()])
+        norms.append(engine.weights.clip(0.1))
+        clipped.append(
+            {n: w.grad for n, w in engine.weights.named_parameters() if w.grad is not None}
+        )
+    torch.testing.assert_close(norms[1], norms[0])
+    assert norms[0] > 0.1
+    assert_close(engines[1].weights.gather(clipped[1]), clipped[0])
 
 
 class TestSeveralRanks:

@@ -135,6 +135,7 @@ def engine_name_and_note(model: Transformer, name: str) -> tuple[str, str]:
     optimizer = torch.optim.Adam(model.parameters())
     with pytest.warns(UserWarning, match=f"training goes on eagerly, not as {name}"):
         engine = make_engine(name, model.train(), StepConfig(objective()), optimizer)
+    engine.step([some_batch()])
     return engine.name, engine.note
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,16 @@ from ablate.registry import lookup, slots
 from ablate.training.engines import Engine, SelfCheck, make_engine
 from ablate.training.engines import shards as shards_module
 from ablate.training.engines.data_parallel import DataParallel
-from ablate.training.engines.self_check import compare
+from ablate.training.engines.self_check import (
+    _Gradient,
+    _gradient_difference,
+    _Update,
+    _update_difference,
+    compare,
+)
 from ablate.training.step import StepConfig, make_optimizer, set_lr
 from tests.tiny import OBJECTIVES, PARTS, fitted, mixed, mixtures, some_batch
 from tests.training.reversal import fresh, make_step_config, pairs, run, run_spec
-
-pytestmark = pytest.mark.train
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +53,7 @@ def engine_of(
     return engine
 
 
+@pytest.mark.train
 @pytest.mark.parametrize(
     "parts",
     mixtures([part for part in PARTS if not lookup(*part).cls.batch_dependence]),
@@ -58,6 +64,7 @@ def test_it_raises_no_false_alarm(parts: list[tuple[str, str]]) -> None:
         compare(engine_of(model), some_batch())
 
 
+@pytest.mark.train
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_nor_for_an_objective(name: str) -> None:
     compare(engine_of(objective=name), some_batch())
@@ -134,6 +141,78 @@ def state_of(engine: Engine) -> list[Any]:
     return [x.tolist() if isinstance(x, Tensor) else copy.deepcopy(x) for x in leaves]
 
 
+def of_gradients(loss: float, *gradients: list[float] | None) -> _Gradient:
+    return _Gradient(loss, [None if x is None else torch.tensor(x) for x in gradients])
+
+
+@pytest.mark.parametrize(
+    ("own", "eager", "difference"),
+    [
+        ((1000.5, [3.0, 4.0]), (1000.0, [3.0, 4.0]), ""),
+        ((1002.0, [3.0, 4.0]), (1000.0, [3.0, 4.0]), "its loss is 1002 in place of 1000"),
+        ((0.0102, [3.0, 4.0]), (0.01, [3.0, 4.0]), "its loss is 0.0102 in place of 0.01"),
+        ((-1000.5, [3.0]), (-1000.0, [3.0]), ""),
+        ((math.nan, [3.0]), (1.0, [3.0]), "its loss is nan"),
+        ((1.0, [3.0]), (math.nan, [3.0]), ""),
+        ((1.0, [9.0]), (1.0, [math.inf]), ""),
+        ((0.0, [0.0]), (0.0, [0.0]), ""),
+        ((1.0, None, [5.0]), (1.0, None, [5.0]), ""),
+        ((1.0, [1.0, 0.0]), (1.0, [1.0, 0.002]), "the gradient of w0 differs by 0.20%"),
+        ((1.0, [1.0, 0.0]), (1.0, [1.0, 0.0005]), ""),
+        ((1.0, None, [5.0]), (1.0, [1.0], [5.0]), "the gradient of w0 differs by 100.00%"),
+        ((1.0, [1.0], [5.0]), (1.0, None, [5.0]), "the gradient of w0 differs by"),
+        ((1.0, [0.0], [5.0]), (1.0, None, [5.0]), ""),
+        ((1.0, [5.0], [0.004]), (1.0, [5.0], [0.0]), "the gradient of w1 differs"),
+        ((1.0, [500.0], [0.004]), (1.0, [500.0], [0.0]), ""),
+        ((1.0, [math.nan]), (1.0, [5.0]), "the gradient of w0 differs by nan"),
+    ],
+)
+def test_gradients_are_compared_relative_to_their_size(
+    own: tuple[Any, ...], eager: tuple[Any, ...], difference: str
+) -> None:
+    """To a thousandth of the loss, and of a weight's gradient with a hundredth of the whole one."""
+    actual = _gradient_difference(
+        ["w0", "w1"][: len(own) - 1], of_gradients(*own), of_gradients(*eager), 1e-3
+    )
+    assert actual.startswith(difference), actual
+    assert bool(actual) == bool(difference), actual
+
+
+@pytest.mark.parametrize(
+    ("before", "own", "eager", "difference"),
+    [
+        ([5.0, 1.0], (2.0, [6.0, 1.5]), (2.0, [6.0, 1.5]), ""),
+        ([5.0, 1.0], (2.01, [6.0, 1.5]), (2.0, [6.0, 1.5]), ""),
+        (
+            [5.0, 1.0],
+            (2.03, [6.0, 1.5]),
+            (2.0, [6.0, 1.5]),
+            "its gradient norm is 2.03 in place of 2",
+        ),
+        ([5.0, 1.0], (math.nan, [6.0]), (2.0, [6.0, 1.5]), "its gradient norm is nan"),
+        ([5.0, 1.0], (1.0, [0.0, 0.0]), (math.inf, [6.0, 1.5]), ""),
+        ([5.0, 1.0], (2.0, [6.0, 1.509]), (2.0, [6.0, 1.5]), ""),
+        ([5.0, 1.0], (2.0, [6.0, 1.511]), (2.0, [6.0, 1.5]), "w differs after the update by 0.18%"),
+        ([1e6, 1.0], (2.0, [1e6 + 1.5, 1.0]), (2.0, [1e6 + 1.0, 1.0]), ""),
+        ([1e6, 1.0], (2.0, [1e6 + 9.0, 1.0]), (2.0, [1e6 + 1.0, 1.0]), "w differs"),
+        ([1e6, 1.0], (2.0, [1e6, 1.01]), (2.0, [1e6, 1.0]), "w differs"),
+        ([0.0, 0.0], (0.0, [0.0, 0.0]), (0.0, [0.0, 0.0]), ""),
+    ],
+)
+def test_updates_are_compared_relative_to_their_size_and_to_rounding(
+    before: list[float],
+    own: tuple[float, list[float]],
+    eager: tuple[float, list[float]],
+    difference: str,
+) -> None:
+    """To a hundredth of a weight's largest change, and to what a sum of large numbers rounds to."""
+    left, right = (_Update(norm, [torch.tensor(weight)]) for norm, weight in (own, eager))
+    actual = _update_difference(["w"], [torch.tensor(before)], left, right)
+    assert actual.startswith(difference), actual
+    assert bool(actual) == bool(difference), actual
+
+
+@pytest.mark.train
 @pytest.mark.parametrize("name", sorted(slots()["optimizer"]))
 def test_it_leaves_no_trace(name: str) -> None:
     spec = run_spec(dropout=0.3, optimizer={"name": name})
@@ -158,6 +237,7 @@ def test_it_leaves_no_trace(name: str) -> None:
     assert actual == expected
 
 
+@pytest.mark.train
 def test_workers_follow_into_evaluation_mode_and_back() -> None:
     """Dropout would else be drawn in a worker's half of the batch."""
     spec = run_spec(dropout=0.3)
@@ -201,6 +281,7 @@ def trained(folder: Path, engine: str) -> dict[str, Tensor]:
     return dict(run(run_spec(dropout=0.1), folder, engine=engine)[1].state_dict())
 
 
+@pytest.mark.train
 @pytest.mark.parametrize("name", ["data_parallel", "cuda_graph"])
 def test_a_run_is_checked_once_and_ends_as_without(
     name: str, tmp_path: Path, checks: list[Engine], monkeypatch: pytest.MonkeyPatch
@@ -212,11 +293,13 @@ def test_a_run_is_checked_once_and_ends_as_without(
     torch.testing.assert_close(checked, unchecked, atol=0.0, rtol=0.0)
 
 
+@pytest.mark.train
 def test_the_eager_engine_is_not_checked(tmp_path: Path, checks: list[Engine]) -> None:
     trained(tmp_path, "eager")
     assert checks == []
 
 
+@pytest.mark.train
 def test_an_engine_that_is_wrong_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
