@@ -10,10 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ablate.config.experiment import StackSpec
 from ablate.contracts.options import Behaviour, differ
 from ablate.model import Transformer
+from ablate.parts.attention import Attention
 from ablate.parts.embedding import Vocabulary
-from ablate.registry import RefusedError, lookup
+from ablate.registry import Part, RefusedError, build, lookup
+from tests.test_gradients import derivatives, output
 from tests.tiny import (
     MODEL_SLOTS,
     PAD,
@@ -143,6 +146,10 @@ def test_without_positions_the_encoder_is_equivariant_to_permutations() -> None:
     torch.testing.assert_close(model(src[:, order], ids(2, 4)), model(src, ids(2, 4)))
 
 
+def refuses(*_: Any, **__: Any) -> None:
+    raise ValueError("not today")
+
+
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
@@ -212,6 +219,158 @@ def _as_torch_names(weights: dict[str, Tensor]) -> dict[str, Tensor]:
         else:
             renamed[f"{path.replace('.out', '.out_proj')}.{kind}"] = weight
     return renamed | {name: torch.cat(three) for name, three in packed.items()}
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_a_part_is_built_at_the_path_of_its_choice(
+    side: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By which a refusal names it."""
+    paths: dict[str, set[str]] = {}
+
+    def note(contract: type[Part], *arguments: Any, at: str) -> Any:
+        if side in at:
+            paths.setdefault(contract.slot, set()).add(at)
+        return build(contract, *arguments, at=at)
+
+    monkeypatch.setattr("ablate.model.assembly.build", note)
+    tiny()
+    expected = {
+        slot: {f"model.{side}.{slot}"} for slot in MODEL_SLOTS if slot in StackSpec.model_fields
+    }
+    if side == "decoder":
+        expected["attention"].add("model.decoder.cross_attention")
+    assert paths == expected
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+@pytest.mark.parametrize(
+    ("slot", "name", "fault"),
+    [
+        ("residual", "pre", {"modify_sublayers": refuses}),
+        ("residual", "pre", {"layer_dropout_blocker": "needs them all"}),
+        ("position", "rotary", {"hides_keys_from_heads": "it hides keys"}),
+    ],
+    ids=lambda x: next(iter(x)) if isinstance(x, dict) else x,
+)
+def test_parts_that_refuse_each_other_are_named_by_their_side(
+    side: str, slot: str, name: str, fault: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, value in fault.items():
+        monkeypatch.setattr(lookup(slot, name).cls, key, value)
+    monkeypatch.setattr(Attention, "counts_keys", True)
+    with pytest.raises(RefusedError) as error:
+        tiny(dropout={"layer": 0.1}, **{side: {slot: name}})
+    assert error.value.path == f"model.{side}.{slot}"
+
+
+def test_a_part_that_mixes_heads_is_not_shown_what_is_hidden_from_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cls = lookup("position", "rotary").cls
+    tiny(position="rotary", attention="talking_heads")
+    monkeypatch.setattr(cls, "hides_keys_from_heads", "it hides keys")
+    tiny(position="rotary")
+    with pytest.raises(RefusedError, match="mixes their scores"):
+        tiny(position="rotary", attention="talking_heads")
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3], ids=["without_dropout", "with_dropout"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"feed_forward": {"name": "mixture_of_experts", "d_ff": 16}, "residual": "pre"},
+        {"residual": "realformer", "attention": "value_residual", "position": "learned"},
+        {"position": "shaw", "sharing": "cycle", "n_layers": 4, "embedding": "separate"},
+    ],
+    ids=str,
+)
+def test_a_small_step_changes_the_output_as_the_gradient_says(
+    changes: dict[str, Any], dropout: float
+) -> None:
+    """Of all weights together, through both stacks, with the losses that parts add."""
+    smooth = {"feed_forward": {"name": "gelu", "d_ff": 16}} | changes
+    model = scrambled(tiny(dropout=dict.fromkeys(RATES, dropout), **smooth).double()).train()
+    by_autograd, by_differences = derivatives(lambda: output(model), model.parameters())
+    assert by_autograd == pytest.approx(by_differences, rel=1e-5)
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_a_layer_is_asked_for_by_its_number(side: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From 0, also where several layers are one block of weights."""
+    model = tiny(n_layers=4, sharing="cycle")
+    stack = getattr(model, side)
+    numbers: dict[str, list[int]] = {"position": [], "mask": [], "context": []}
+    for kind in ("position", "mask"):
+        part = getattr(stack, kind)
+
+        def at_layer(number: int, kind: str = kind, part: Any = part) -> Any:
+            numbers[kind].append(number)
+            return part
+
+        monkeypatch.setattr(part, "at_layer", at_layer)
+    for block in stack.blocks:
+        block.register_forward_pre_hook(lambda _, args: numbers["context"].append(args[1][0].layer))
+    model(ids(2, 7), ids(2, 5))
+    assert numbers == {kind: [0, 1, 2, 3] for kind in numbers}
+
+
+def test_a_calibration_changes_only_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither what other parts count nor the modules' modes, and it takes no gradient."""
+    model = tiny(residual="admin", feed_forward="loss_free_experts").train()
+    begun: list[bool] = []
+
+    def note(self: Transformer, src: Tensor, tgt: Tensor) -> Tensor:
+        begun.extend(
+            block.residual.calibration is not None
+            for stack in (self.encoder, self.decoder)
+            for block in stack.blocks
+        )
+        return forward(self, src, tgt)
+
+    forward = Transformer.forward
+    monkeypatch.setattr(Transformer, "forward", note)
+    before = {name: x.clone() for name, x in model.state_dict().items()}
+    buffers = {name: x.clone() for name, x in model.named_buffers()}
+    model.calibrate(ids(2, 7), ids(2, 5))
+    assert begun == [True] * 4, "every layer of both stacks takes part in one pass"
+    changed = {name for name, x in model.state_dict().items() if not torch.equal(x, before[name])}
+    assert changed
+    assert all("residual" in name for name in changed), changed
+    torch.testing.assert_close(dict(model.named_buffers()), buffers, rtol=0, atol=0)
+    assert all(block.residual.calibration is None for block in model.decoder.blocks)
+    assert all(block.residual.calibration is None for block in model.encoder.blocks)
+    assert all(weight.grad is None for weight in model.parameters())
+    plain = tiny(decoder={"residual": "admin"})
+    begun.clear()
+    plain.calibrate(ids(2, 7), ids(2, 5))
+    assert begun == [False, False, True, True], "only a stack whose scheme needs it is calibrated"
+    begun.clear()
+    tiny().calibrate(ids(2, 7), ids(2, 5))
+    assert not begun, "a model that needs none makes no pass"
+
+
+def test_losses_that_parts_add_are_received_from_both_stacks() -> None:
+    model = tiny(feed_forward="mixture_of_experts").train()
+    losses: list[Tensor] = []
+    model(ids(2, 7), ids(2, 5), losses)
+    assert len(losses) == 4, "one of each layer of both stacks"
+    received = list(losses)
+    model(ids(2, 7), ids(2, 5))
+    assert losses == received, "where no list is given, none is added to"
+
+
+def test_no_layer_is_dropped_and_none_drawn_for_without_need() -> None:
+    model = tiny(dropout={"layer": 0.9}).eval()
+    plain = tiny().eval()
+    src, tgt = ids(2, 7), ids(2, 5)
+    for _ in range(4):
+        assert torch.equal(model(src, tgt), plain(src, tgt)), "evaluation needs all layers"
+    before = torch.get_rng_state()
+    tiny().train()
+    torch.set_rng_state(before)
+    plain.train()(src, tgt)
+    assert torch.equal(torch.get_rng_state(), before), "without dropout nothing is drawn"
 
 
 def test_separate_vocabularies_need_separate_tables() -> None:
