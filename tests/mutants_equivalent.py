@@ -31,6 +31,8 @@ _FAR_FROM_IT = "no logit lies between the masked ones and those of models"
 _ORDER = "only its order is used"
 _SAME_ROOT = "the search ends at the same root, sooner or later"
 _MORE_NODES = "the integral has more nodes than its accuracy needs, or as many"
+_CHUNKS = "chunks may have any size"
+_WHICH_REASON = "it decides which of two reasons is reported"
 
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     (
@@ -421,6 +423,38 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "with the columns of seeds both span the same space",
     ),
     ("measuring/metrics.py", "score", "True -> False: True*", "it only silences a warning"),
+    ("training/curvature.py", "with_sampled_labels", "drop a minus: -1*", _TWO_DIMENSIONS),
+    (
+        "training/checkpoint.py",
+        "_is_intact",
+        "False -> True: False",
+        "torch.load refuses such a part by itself",
+    ),
+    (
+        "training/engines/requirements.py",
+        "_parts_of",
+        "swap the first two: (model.encoder, model.decoder)",
+        _WHICH_REASON,
+    ),
+    (
+        "training/engines/fully_sharded.py",
+        "_ZerosForNone.backward",
+        "detach: *",
+        _NO_GRADIENT_INSIDE,
+    ),
+    (
+        "training/engines/self_check.py",
+        "*",
+        "detach: *",
+        "copies on the host have no gradient",
+    ),
+    (
+        "training/engines/cuda_graph.py",
+        "padded_length",
+        "Gt -> GtE: n > 16 * step",
+        "the length is a multiple of both steps there",
+    ),
+    ("training/gradient.py", "_rows", "1 -> 2: 1*", _CHUNKS),
 )
 
 

@@ -13,13 +13,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from torch import Tensor
-from torch.distributed.fsdp import FSDPModule
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from ablate.data.batches import Batches
 from ablate.registry import lookup
 from ablate.training.engines import Engine
 from ablate.training.engines.fully_sharded import FullySharded
+from ablate.training.engines.sharding import ShardedWeights
 from ablate.training.ranks import Ranks
 from tests.tiny import PAD, PARTS, mixed, mixtures, some_batch, thin, tiny
 from tests.training.in_ranks import in_ranks
@@ -111,6 +113,25 @@ def test_a_weight_is_split_by_rows_in_order(n_rows: int, sizes: list[int], one_r
         parts.append(weights._part(whole))
     assert [len(part) for part in parts] == sizes
     assert torch.equal(torch.cat(parts), whole)
+
+
+def test_a_weight_of_two_modules_is_in_the_state_dict_under_both_names(one_rank: None) -> None:
+    """And shapes are those of whole weights, however small this rank's parts are."""
+    one, other = nn.Linear(3, 3), nn.Linear(3, 3)
+    other.weight = one.weight
+    model = nn.Sequential(one, other)
+    model.register_buffer("count", torch.ones(4))
+    expected = {name: x.clone() for name, x in model.state_dict().items()}
+    sharded = copy.deepcopy(model)
+    fully_shard(sharded, mesh=init_device_mesh("cpu", (1,)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    weights = ShardedWeights(model, optimizer, sharded)
+    assert_close(weights.state_dict(), expected)
+    weights.load_state_dict({name: x + 1 for name, x in expected.items()})
+    assert_close(weights.state_dict(), {name: x + 1 for name, x in expected.items()})
+    for name, part in weights._parts.items():
+        weights._parts[name] = nn.Parameter(part[:0])
+    assert weights.shapes() == {name: x.shape for name, x in expected.items()}
 
 
 def test_what_is_loaded_is_what_was_saved(one_rank: None) -> None:

@@ -22,7 +22,7 @@ from ablate.errors import DivergedError, StoppedError
 from ablate.model import Transformer
 from ablate.parts.objective.risk import MinimumRisk
 from ablate.parts.schedule import Schedule
-from ablate.registry import build, lookup, slots
+from ablate.registry import Choice, build, lookup, slots
 from ablate.training import TrainingResult, loop, train
 from ablate.training.candidates import draw_candidates
 from ablate.training.curve import Curve, UnreadStep
@@ -318,6 +318,11 @@ def test_a_run_diverges_above_its_bound_times_the_first_loss_or_ln_v(
         run_with_losses(spec, tmp_path / "above", [first, above, first, first])
 
 
+def test_a_loss_at_the_bound_is_not_past_it(tmp_path: Path) -> None:
+    result = run_with_losses(run_spec(steps=2, diverged_above=1.5), tmp_path, [10.0, 15.0])
+    assert result.steps == 2
+
+
 # Dropout
 
 
@@ -360,6 +365,24 @@ def test_an_estimate_of_curvature_leaves_the_dropout_masks_of_its_step(tmp_path:
     )
     assert estimated == pytest.approx(without, rel=1e-6), (
         "a step before which curvature is estimated must have the dropout masks of any other"
+    )
+
+
+def test_a_calibration_has_the_masks_of_its_seed(tmp_path: Path) -> None:
+    """Whatever was drawn before the training."""
+    spec = run_spec(0.3, steps=2)
+    spec = spec.model_copy(
+        update={"model": spec.model.model_copy(update={"residual": Choice(name="admin")})}
+    )
+    ends: list[Any] = []
+    for seed in (1, 1, 2):
+        for n_draws in (0, 7):
+            model, folder = fresh(spec), tmp_path / f"{len(ends)}"
+            torch.rand(n_draws)
+            train(model, job(seeded(spec, seed), folder), lambda _: None, lambda: False)
+            ends.append([weight.tolist() for weight in model.parameters()])
+    assert ends[0] == ends[1] == ends[2] == ends[3] != ends[4] == ends[5], (
+        "the masks of a calibration must depend on the seed alone"
     )
 
 
