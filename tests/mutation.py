@@ -258,13 +258,16 @@ def patch(file: Path, source: str, names: dict[str, Any] | None = None) -> None:
     module = _module(file)
     vars(module).update(names or {})
     tree = ast.parse(source)
-    code = dict(_codes(compile(tree, str(file), "exec")))
+    code = {
+        (each.co_qualname, each.co_argcount): each
+        for each in _codes(compile(tree, str(file), "exec"))
+    }  # the getter and the setter of a property have one name
     arguments = dict(_arguments(tree))
     for function in _functions(module):
         qualname = function.__code__.co_qualname
         if qualname not in arguments:  # made by dataclasses, or a lambda
             continue
-        function.__code__ = code[qualname]
+        function.__code__ = code[qualname, function.__code__.co_argcount]
         args = arguments[qualname]
         function.__defaults__ = tuple(_values(args.defaults, module)) or None
         named = [(a.arg, d) for a, d in zip(args.kwonlyargs, args.kw_defaults, strict=True) if d]
@@ -281,10 +284,10 @@ def _module(file: Path) -> types.ModuleType:
     return importlib.import_module(".".join(parts))
 
 
-def _codes(code: types.CodeType) -> Iterator[tuple[str, types.CodeType]]:
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield constant.co_qualname, constant
+            yield constant
             yield from _codes(constant)
 
 
@@ -310,12 +313,16 @@ def _functions(holder: types.ModuleType | type, module: str = "") -> Iterator[ty
     for value in list(vars(holder).values()):
         if isinstance(value, type) and value.__module__ == module:
             yield from _functions(value, module)
-        function: Any = value.func if isinstance(value, cached_property) else value
-        function = getattr(function, "fget", None) or getattr(function, "__func__", function)
-        while hasattr(function, "__wrapped__"):
-            function = function.__wrapped__
-        if isinstance(function, types.FunctionType) and function.__module__ == module:
-            yield function
+        if isinstance(value, property):
+            candidates: list[Any] = [value.fget, value.fset]
+        else:
+            candidates = [value.func if isinstance(value, cached_property) else value]
+        for function in candidates:
+            function = getattr(function, "__func__", function)
+            while hasattr(function, "__wrapped__"):
+                function = function.__wrapped__
+            if isinstance(function, types.FunctionType) and function.__module__ == module:
+                yield function
 
 
 def _files(slot: str) -> list[Path]:
