@@ -127,6 +127,13 @@ def test_a_checkpoint_stays_where_something_else_fails(
     assert checkpoint.restore(file, weights, optimizer) == {"step": 7}
 
 
+def test_one_that_would_run_code_is_not_loaded(saved: tuple[Path, Parts]) -> None:
+    file, (_, weights, optimizer) = saved
+    content = torch.load(file, weights_only=True)
+    torch.save(content | {"loop": {"step": file}}, file)  # a path is an object of Python
+    assert_begins_anew(file, weights, optimizer, "is damaged")
+
+
 def test_one_of_another_model_begins_the_training_anew(saved: tuple[Path, Parts]) -> None:
     file, (_, _, optimizer) = saved
     other = fresh(run_spec(feed_forward="swiglu"))

@@ -99,9 +99,18 @@ def test_shards_are_the_batch(small_shards: None) -> None:
         whole = torch.cat([torch.from_numpy(getattr(shard, name)) for shard in shards])
         assert torch.equal(whole, getattr(batch, name))
     assert sum(int(shard.inputs().n_tokens) for shard in shards) == batch.n_tokens
+    seeds = [s.seed for _ in range(20) for s in shard_batch(batch, 20, is_training=True)]
+    assert len(set(seeds)) == len(seeds), "every shard of every batch has draws of its own"
 
 
 @pytest.mark.train
+def test_one_core_is_used_unless_there_are_more(small_shards: None) -> None:
+    with closing(engine_of(thin("position", "none"))) as engine:
+        engine.step([some_batch()])
+        assert workers() == []
+        assert engine.last_engine_batch is not None, "the batch is in shards all the same"
+
+
 @pytest.mark.parametrize("is_training", [True, False])
 def test_a_shard_is_computed_in_its_own_mode(is_training: bool, small_shards: None) -> None:
     """Whichever mode the model is in, as a worker's is in another."""

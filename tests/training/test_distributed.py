@@ -80,6 +80,7 @@ def test_a_weight_may_be_used_in_one_batch_alone(name: str, one_rank: None) -> N
             layer.feed_forward.__class__ = OfOneLength
         engine = engine_of(name, model)
         for _ in range(2):  # of an exchange that did not end, only the next one knows
+            engine.optimizer.zero_grad()
             _gradient(engine, n_batches=2)
         weights = [weight for _, weight in engine.weights.named_parameters()]
         if name == "fully_sharded":
@@ -104,6 +105,11 @@ def test_a_rank_has_draws_of_its_own_and_leaves_those_that_all_share(one_rank: N
             with engine._own_draws():
                 draws[rank].append(torch.rand(4))
         draws[rank].append(torch.rand(4))
+    seeds = []
+    for _ in range(40):
+        with engine._own_draws():
+            seeds.append(torch.initial_seed())
+    assert len(set(seeds)) == len(seeds), "of so many seeds that none comes twice"
     own = [x.tolist() for rank in range(3) for x in draws[rank][:2]]
     assert all(x != y for i, x in enumerate(own) for y in own[:i]), "every rank and every batch"
     assert torch.equal(draws[0][2], draws[1][2]), "what all ranks draw must stay the same"

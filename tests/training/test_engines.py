@@ -21,10 +21,13 @@ from ablate.model import Transformer
 from ablate.parts.feed_forward import Relu
 from ablate.registry import slots
 from ablate.training.engines import Eager, Engine, make_engine, resolve
+from ablate.training.engines import compiled as compiled_module
 from ablate.training.engines import cuda_graph as graph_module
 from ablate.training.engines.compiled import OPTIONS
 from ablate.training.engines.cuda_graph import CudaGraph
+from ablate.training.engines.factory import engine_of
 from ablate.training.engines.self_check import compare
+from ablate.training.gradient import forward_hidden
 from ablate.training.plan import BatchStream
 from ablate.training.step import StepConfig, make_optimizer, set_lr
 from tests import tape
@@ -186,6 +189,59 @@ def test_on_a_gpu_too(name: str) -> None:
     assert (engine.name, engine.note) == (name, "")
     assert engine.seconds_preparing > 0
     assert actual == pytest.approx(expected, abs=1e-4)
+
+
+def test_both_stacks_are_compiled_once_for_batches_of_any_shape(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By a compiler that changes nothing, and counts one graph at its first call."""
+    compiled: list[tuple[Any, ...]] = []
+    calls: list[int] = []
+
+    def compile_(function: Callable[..., Any], *, dynamic: bool, options: Any) -> Any:
+        compiled.append((function, dynamic, options))
+
+        def call(*args: Any) -> Any:
+            calls.append(1)
+            return function(*args)
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", compile_)
+    monkeypatch.setattr(compiled_module, "_n_compiled", lambda: min(1, len(calls)))
+    expected, _ = losses("eager", n_steps=3, dropout=0.3)
+    spec = run_spec(0.3, clip=1.0)
+    engine, batches = prepared("compile", spec)
+    actual, seconds = [], []
+    for batch in BatchStream(batches, seed=1).take(3):
+        actual.append(float(engine.step([batch]).loss))
+        seconds.append(engine.seconds_preparing)
+        assert engine.last_engine_batch is batch
+    assert actual == expected
+    assert compiled == [(forward_hidden, True, {"fallback_random": True})]
+    assert len(calls) == 3
+    assert 0 < seconds[0] < 60, "the first call has compiled"
+    assert seconds[0] == seconds[1] == seconds[2], "the others have not"
+
+
+@pytest.mark.parametrize(
+    ("n_devices", "name", "expected"),
+    [
+        (1, "eager", "eager"),
+        (2, "eager", "distributed"),
+        (2, "fully_sharded", "fully_sharded"),
+        (1, "fully_sharded", None),
+    ],
+)
+def test_a_run_on_several_devices_has_an_engine_for_them(
+    n_devices: int, name: str, expected: str | None
+) -> None:
+    spec = run_spec().model_copy(update={"devices_per_run": n_devices})
+    if expected is None:
+        with pytest.raises(SpecError, match="splits a model over the devices of a run"):
+            engine_of(spec, name)
+    else:
+        assert engine_of(spec, name) == expected
 
 
 def gradients(cls: type[Engine], model: Transformer, batch: Batch) -> tuple[Tensor, list[Tensor]]:

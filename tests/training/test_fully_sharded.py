@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
@@ -82,6 +82,20 @@ def test_the_model_has_its_weights_where_it_is_asked_for_them(one_rank: None) ->
     engine.close()
     for name, weight in model.named_parameters():
         assert weight.shape == expected[name].shape
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        ("residual", "realformer"),
+        ("attention", "value_residual"),
+        ("residual", "hyper_connections"),
+    ],
+    ids=str,
+)
+def test_layers_may_share_what_they_compute(part: tuple[str, str], one_rank: None) -> None:
+    eager, sharded = (engine_of(name, thin(*part).eval()) for name in ("eager", "fully_sharded"))
+    assert_close(gradient(sharded), gradient(eager))
 
 
 def test_every_layer_is_gathered_by_itself(one_rank: None) -> None:
@@ -155,6 +169,31 @@ def test_what_is_loaded_is_what_was_saved(one_rank: None) -> None:
     torch.testing.assert_close(results[0].loss, results[1].loss, rtol=0, atol=0)
     assert_close(other.weights.state_dict(), one.weights.state_dict())
     assert one.weights.map_location == torch.device("cpu")
+
+
+def test_only_the_first_rank_has_whole_weights_and_moments(one_rank: None) -> None:
+    engine = engine_of("fully_sharded", tiny())
+    weights = engine.weights
+    assert isinstance(weights, ShardedWeights)
+    parts = weights.local_state_dict()
+    weights._rank = 1
+    assert all(x is parts[name] for name, x in weights.gather(parts).items())
+    with weights.in_model():
+        assert sum(weight.numel() for weight in engine.model.parameters()) == 0
+    state = {number: {"momentum_buffer": parts[weights._names[number]]} for number in (2, 0, 1)}
+    gathered = weights._gather_moments(engine.optimizer, {"state": state, "param_groups": []})
+    assert list(gathered["state"]) == [0, 1, 2], "all ranks gather in one order"
+    assert gathered["param_groups"] == []
+
+
+def test_the_norm_is_that_of_the_parts_of_all_ranks(
+    one_rank: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here of four ranks with the same parts."""
+    engine = engine_of("fully_sharded", tiny())
+    monkeypatch.setattr(distributed, "all_reduce", lambda x: x.mul_(4))
+    x = torch.tensor([3.0, 4.0])
+    assert float(engine.weights.norm([x, x])) == pytest.approx(2 * 50**0.5)
 
 
 def test_the_gradient_of_all_parts_is_clipped_together(one_rank: None) -> None:

@@ -103,12 +103,13 @@ def test_an_interrupted_run_ends_like_one_that_was_not(
     assert (parts.epochs, parts.target_tokens) == (whole.epochs, whole.target_tokens)
 
 
-@pytest.mark.train
 @pytest.mark.parametrize("average", [{"last": 1}, {"ema": 1e-9}])
 def test_the_optimizers_averages_are_evaluated_and_saved(
     tmp_path: Path, average: dict[str, Any]
 ) -> None:
-    spec = run_spec(optimizer={"name": "schedule_free_adamw"}, average=average)
+    spec = run_spec(
+        steps=6, evaluate_every=3, optimizer={"name": "schedule_free_adamw"}, average=average
+    )
     trained, weights = go(spec, tmp_path)
     saved = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
     model = fresh(spec)

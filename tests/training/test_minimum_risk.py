@@ -14,11 +14,13 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from ablate.data.tokenizer import EOS, PAD
+from ablate.decoding.sampling import Sampler
 from ablate.model import Transformer
 from ablate.parts.objective import Objective
 from ablate.parts.objective.likelihood import CrossEntropy
 from ablate.parts.objective.risk import MinimumRisk
 from ablate.registry import build, choose, lookup
+from ablate.training import candidates as candidates_module
 from ablate.training import gradient
 from ablate.training.candidates import Candidates, draw_candidates, sentence_bleu
 from ablate.training.engines import make_engine
@@ -102,6 +104,29 @@ def test_every_token_has_the_weight_of_its_candidate() -> None:
     assert torch.equal(weights, weights[:, :1].expand_as(weights))
     assert weights[:, 0, 0].unique().numel() > 2, "candidates differ"
     assert not weights.requires_grad, "the gradient takes them as they are"
+
+
+def test_in_bf16_probabilities_are_in_single_precision() -> None:
+    candidates, losses = Candidates.of(MinimumRisk(PAD), SENTENCES, CPU), []
+    hidden = torch.randn(candidates.tgt_out.numel(), 32)
+    for precision in ("fp32", "bf16"):
+        losses.append(candidates.loss_and_weights(model_of().float(), hidden, precision)[0])
+    assert losses[1].dtype == torch.float32
+    torch.testing.assert_close(losses[1], losses[0], rtol=0.05, atol=0)
+
+
+def test_every_draw_has_a_seed_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+
+    def note(*, seed: int, **options: Any) -> Sampler:
+        seeds.append(seed)
+        return Sampler(seed=seed, **options)
+
+    monkeypatch.setattr(candidates_module, "Sampler", note)
+    objective, model, batch = MinimumRisk(PAD, n_samples=1, max_extra=0), model_of(), some_batch()
+    for _ in range(40):
+        draw_candidates(model, objective, batch.src[:1], batch.tgt_out[:1], "fp32")
+    assert len(set(seeds)) == len(seeds), "of so many seeds that none comes twice"
 
 
 def test_costs_are_those_of_sacrebleu() -> None:

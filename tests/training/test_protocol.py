@@ -316,6 +316,9 @@ def test_a_run_diverges_above_its_bound_times_the_first_loss_or_ln_v(
         pytest.fail(f"a run that goes on has forgotten its first loss: {error}")
     with pytest.raises(DivergedError, match="the loss of step 2 is"):
         run_with_losses(spec, tmp_path / "above", [first, above, first, first])
+    assert curve(tmp_path / "above")["train_loss"].tolist() == pytest.approx([first, above]), (
+        "the curve must end with the loss that diverged"
+    )
 
 
 def test_a_loss_at_the_bound_is_not_past_it(tmp_path: Path) -> None:
@@ -366,6 +369,57 @@ def test_an_estimate_of_curvature_leaves_the_dropout_masks_of_its_step(tmp_path:
     assert estimated == pytest.approx(without, rel=1e-6), (
         "a step before which curvature is estimated must have the dropout masks of any other"
     )
+
+
+class Seeds:
+    """The seeds of a generator, in place of which it stands."""
+
+    def __init__(self) -> None:
+        self.of_steps: list[int] = []
+
+    def manual_seed(self, seed: int) -> None:
+        self.of_steps.append(seed)
+        torch.manual_seed(seed)
+
+
+def test_the_masks_of_a_step_are_of_a_seed_that_no_other_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other step, no calibration, and no run with another seed."""
+    drawn: list[int] = []
+    for seed in (1, 2, 3):
+        seeds = Seeds()
+        monkeypatch.setattr(loop, "generator_of", lambda _, seeds=seeds: seeds)
+        run(seeded(run_spec(steps=3), seed), tmp_path / f"{seed}")
+        drawn += seeds.of_steps
+    assert len(drawn) == len(set(drawn)) == 3 * (1 + 3)
+
+
+def test_a_run_is_calibrated_with_its_first_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[Any]] = []
+    monkeypatch.setattr(
+        Transformer, "calibrate", lambda _, *ids: seen.append([x.tolist() for x in ids])
+    )
+    updates = Updates(seeded(short_run(steps=2), 3), tmp_path)
+    first = updates.batches[0]
+    assert seen == [[first.src.tolist(), first.tgt_in.tolist()]]
+
+
+def test_an_optimizer_is_asked_before_every_step_whether_it_wants_an_estimate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, list[int]]] = []
+
+    def estimate(_: Eager, step: int, batch: Batch) -> bool:
+        asked.append((step, batch.index.tolist()))
+        return False
+
+    monkeypatch.setattr(loop, "estimate_curvature", estimate)
+    updates = Updates(short_run(steps=3, accumulate=2), tmp_path)
+    firsts = [batches[0].index.tolist() for batches in updates.of_steps]
+    assert asked == list(enumerate(firsts, start=1)), "with the number and the first batch of it"
 
 
 def test_a_calibration_has_the_masks_of_its_seed(tmp_path: Path) -> None:

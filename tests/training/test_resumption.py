@@ -146,6 +146,16 @@ def test_progress_is_at_the_pace_of_this_part(tmp_path: Path, clock: SimpleNames
         assert p.seconds_left == pytest.approx(left), f"step {p.step}: at that pace"
 
 
+def test_progress_is_reported_when_the_curve_has_a_new_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "has_row", lambda step, _: step == 2)
+    reports: list[Progress] = []
+    run(run_spec(steps=7, evaluate_every=4), tmp_path, progress=reports.append)
+    assert [p.step for p in reports] == [2, 4, 7]
+    assert pd.read_csv(tmp_path / "curve.csv")["step"].tolist() == [2, 4, 7]
+
+
 def test_a_checkpoint_is_written_when_more_than_twenty_seconds_have_passed(
     tmp_path: Path, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

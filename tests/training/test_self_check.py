@@ -322,7 +322,6 @@ def test_the_eager_engine_is_not_checked(tmp_path: Path, checks: list[Engine]) -
     assert checks == []
 
 
-@pytest.mark.train
 def test_an_engine_that_is_wrong_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
