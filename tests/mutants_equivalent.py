@@ -32,6 +32,9 @@ _ORDER = "only its order is used"
 _SAME_ROOT = "the search ends at the same root, sooner or later"
 _MORE_NODES = "the integral has more nodes than its accuracy needs, or as many"
 _CHUNKS = "chunks may have any size"
+_NO_ORDER = "a set of values or of errors has no order"
+_WHERE_WARNED = "it decides which line a warning names"
+_SEEDS = "steps and runs have seeds that differ either way"
 _WHICH_REASON = "it decides which of two reasons is reported"
 
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
@@ -454,6 +457,55 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "Gt -> GtE: n > 16 * step",
         "the length is a multiple of both steps there",
     ),
+    ("training/candidates.py", "draw_candidates", "swap the first two: (PAD, EOS)", _NO_ORDER),
+    ("training/checkpoint.py", "restore", "2 -> 3: 2", _WHERE_WARNED),
+    ("training/plan.py", "count_steps", "swap the first two: (n_tokens, *", "both are 0"),
+    ("training/loop.py", "_Loop._seed_dropout", "1000003 -> 1000004: *", _SEEDS),
+    ("training/loop.py", "_Loop._seed_dropout", "Add -> Sub: *", _SEEDS),
+    ("training/engines/factory.py", "make_engine", "2 -> 3: 2", _WHERE_WARNED),
+    (
+        "training/engines/grad_worker.py",
+        "*",
+        "swap the first two: (EOFError, OSError)",
+        _NO_ORDER,
+    ),
+    (
+        "training/engines/grad_worker.py",
+        "GradWorker.__init__",
+        "True -> False: True",
+        "the process ends with its parent in any case",
+    ),
+    (
+        "training/engines/grad_worker.py",
+        "GradWorker.__init__",
+        "drop the statement: warnings.simplefilter*",
+        "Python warns of forks only from 3.12 on",
+    ),
+    (
+        "training/engines/data_parallel.py",
+        "DataParallel._workers_for",
+        "Gt -> GtE: n_processes > 1",
+        _MOVED,
+    ),
+    (
+        "training/engines/cuda_graph.py",
+        "CudaGraph.__init__",
+        "zeros -> ones: torch.zeros",
+        "rates are set before every update",
+    ),
+    (
+        "training/engines/cuda_graph.py",
+        "CudaGraph.__init__",
+        "0 -> 1: 0 (2)",
+        "every model has more than one weight",
+    ),
+    (
+        "training/engines/cuda_graph.py",
+        "StaticBuffers.fill",
+        "True -> False: True*",
+        "it decides whether the host waits for the copy",
+    ),
+    ("training/engines/self_check.py", "_update_difference", "8 -> 9: 8", _ROUNDING),
     ("training/gradient.py", "_rows", "1 -> 2: 1*", _CHUNKS),
 )
 

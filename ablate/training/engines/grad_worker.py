@@ -112,7 +112,7 @@ def _to_shared_memory(tensors: Sequence[Tensor]) -> list[Tensor]:
     for x in tensors:
         starts.append(size)
         size += -(-x.numel() * x.element_size() // _ALIGNMENT) * _ALIGNMENT
-    memory = mmap.mmap(-1, max(size, 1))
+    memory = mmap.mmap(-1, size)
     return [
         torch.frombuffer(memory, dtype=x.dtype, count=x.numel(), offset=start)
         .view(x.shape)
