@@ -12,9 +12,11 @@ from torch import Tensor, nn
 
 from ablate.config.experiment import StackSpec
 from ablate.contracts.options import Behaviour, differ
-from ablate.model import Transformer
+from ablate.model import Ensemble, Transformer
 from ablate.parts.attention import Attention
 from ablate.parts.embedding import Vocabulary
+from ablate.parts.initialisation import Initialisation
+from ablate.parts.residual import Residual
 from ablate.registry import Part, RefusedError, build, lookup
 from tests.test_gradients import derivatives, output
 from tests.tiny import (
@@ -348,6 +350,83 @@ def test_a_calibration_changes_only_what_it_is_for(monkeypatch: pytest.MonkeyPat
     begun.clear()
     tiny().calibrate(ids(2, 7), ids(2, 5))
     assert not begun, "a model that needs none makes no pass"
+
+
+def test_every_layer_is_rescaled_by_its_residual_after_it_is_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rescaled: list[tuple[list[nn.Module], nn.Module]] = []
+    drawn: list[bool] = []
+    initialise = Initialisation.initialise
+
+    def rescale(_: Residual, attentions: list[nn.Module], feed_forward: nn.Module) -> None:
+        rescaled.append((attentions, feed_forward))
+
+    def note(self: Initialisation, model: Any) -> None:
+        drawn.append(not rescaled)
+        initialise(self, model)
+
+    monkeypatch.setattr(lookup("residual", "pre").cls, "rescale", rescale)
+    monkeypatch.setattr(Initialisation, "initialise", note)
+    model = tiny(residual="pre")
+    layers = [*model.encoder.blocks, *model.decoder.blocks]
+    assert drawn == [True], "weights are drawn once, before that"
+    assert rescaled == [(layer.attentions, layer.feed_forward) for layer in layers]
+
+
+def test_all_feed_forwards_are_told_of_an_update() -> None:
+    model = tiny(feed_forward="loss_free_experts").train()
+    model(ids(2, 7), ids(2, 5))
+    offsets = [x for name, x in model.named_buffers() if name.endswith("offset")]
+    assert len(offsets) == 4
+    assert not any(offset.any() for offset in offsets)
+    model.after_update()
+    assert all(offset.any() for offset in offsets), "in both stacks"
+
+
+def test_cross_attention_is_shown_as_the_mean_of_the_last_layers_heads() -> None:
+    model, shown, own = tiny(n_layers=3), list[Tensor](), list[Tensor]()
+    last = model.decoder.blocks[2].cross_attention
+    assert last is not None
+    handle = model.register_cross_attention_hook(shown.append)
+    last.dropout.register_forward_pre_hook(lambda _, args: own.append(args[0]))
+    state = model.start(ids(2, 7), 5)
+    model.feed(torch.tensor([1, 1]), state)
+    torch.testing.assert_close(shown[0], own[0].mean(dim=1))
+    assert shown[0].shape == (2, 1, 7)
+    torch.testing.assert_close(shown[0].sum(dim=-1), torch.ones(2, 1))
+    handle.remove()
+    model.feed(torch.tensor([5, 6]), state)
+    assert len(shown) == 1, "until it is removed"
+
+
+def test_a_sequence_of_max_len_is_whole_and_one_more_token_is_refused() -> None:
+    model = tiny()
+    assert model(ids(1, 16), ids(1, 16)).shape == (1, 16, 50)
+    state = model.start(ids(1, 16), 16)
+    for token in ids(1, 16)[0]:
+        model.feed(token[None], state)
+    with pytest.raises(ValueError, match=r"the target has reached max_len \(16 tokens\)"):
+        model.feed(torch.tensor([4]), state)
+
+
+def test_an_ensemble_is_as_wide_as_all_and_as_long_as_the_shortest() -> None:
+    """And makes as many logits at a time as fit for the largest vocabulary table, of each."""
+    dims = {"d_model": 24, "n_heads": 4, "max_len": 8}
+    members = [tiny(), tiny(dims=dims, n_layers=3)]
+    ensemble = Ensemble(members)
+    assert ensemble.max_len == 8
+    assert [member.cache_width for member in members] == [32 * 2, 24 * 3]
+    assert ensemble.cache_width == 32 * 2 + 24 * 3
+    for member, n_rows in zip(members, (7, 10), strict=True):
+        member.embedding.rows_at_once = lambda *_, n_rows=n_rows: n_rows  # type: ignore[method-assign]
+    at_once = ensemble.output.rows_at_once(torch.device("cpu"))
+    assert at_once == 7 // 2
+    members[0].embedding.rows_at_once = lambda *_: 1  # type: ignore[method-assign]
+    assert ensemble.output.rows_at_once(torch.device("cpu")) == 1, "one at least"
+    other = Vocabulary(n_src=50, n_tgt=60, is_joint=False)
+    with pytest.raises(ValueError, match=r"have \[50, 60\] entries"):
+        Ensemble([tiny(), tiny(other, embedding="separate")])
 
 
 def test_losses_that_parts_add_are_received_from_both_stacks() -> None:
