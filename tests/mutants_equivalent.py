@@ -32,6 +32,9 @@ _ORDER = "only its order is used"
 _SAME_ROOT = "the search ends at the same root, sooner or later"
 _MORE_NODES = "the integral has more nodes than its accuracy needs, or as many"
 _CHUNKS = "chunks may have any size"
+_ONE_SCHEME = "all layers of a stack have one residual scheme"
+_ALL_MEMBERS = "it is the same for all members"
+_SYMMETRIC_TYPES = "of two types the wider one is taken, in any order"
 _NO_ORDER = "a set of values or of errors has no order"
 _WHERE_WARNED = "it decides which line a warning names"
 _SEEDS = "steps and runs have seeds that differ either way"
@@ -426,6 +429,28 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "with the columns of seeds both span the same space",
     ),
     ("measuring/metrics.py", "score", "True -> False: True*", "it only silences a warning"),
+    (
+        "model/stack.py",
+        "Stack._drop_layer",
+        "Lt -> LtE: *",
+        _NEVER_EQUAL,
+    ),
+    ("model/assembly.py", "assemble", "swap the first two: (model.encoder, *", _NO_ORDER),
+    (
+        "model/assembly.py",
+        "_stack",
+        "sorted -> list: sorted(set(order))",
+        "a set of small integers is in order",
+    ),
+    ("model/stack.py", "Stack.needs_calibration", "any -> all: *", _ONE_SCHEME),
+    ("model/transformer.py", "Transformer.calibrate", "swap the first two: (self.enc*", _NO_ORDER),
+    ("model/transformer.py", "Transformer.step", "detach: *", _SEARCH),
+    ("model/transformer.py", "Transformer.step", "halve the gradient: *", _SEARCH),
+    ("model/transformer.py", "Transformer.decoder_state", "detach: *", _SEARCH),
+    ("model/ensemble.py", "_EnsembleState.__init__", "0 -> 1: 0", _ALL_MEMBERS),
+    ("model/ensemble.py", "_EnsembleState.length", "0 -> 1: 0", _ALL_MEMBERS),
+    ("model/ensemble.py", "_EnsembleState.select", "0 -> 1: 0", _ALL_MEMBERS),
+    ("model/ensemble.py", "_MeanOutput.__init__", "0 -> 1: 0", _ALL_MEMBERS),
     ("training/curvature.py", "with_sampled_labels", "drop a minus: -1*", _TWO_DIMENSIONS),
     (
         "training/checkpoint.py",
@@ -506,7 +531,26 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "it decides whether the host waits for the copy",
     ),
     ("training/engines/self_check.py", "_update_difference", "8 -> 9: 8", _ROUNDING),
-    ("training/gradient.py", "_rows", "1 -> 2: 1*", _CHUNKS),
+    ("training/gradient.py", "backward_to_hidden", "swap hidden.dtype and *", _SYMMETRIC_TYPES),
+    ("training/gradient.py", "_backward", "swap logits.dtype and *", _SYMMETRIC_TYPES),
+    (
+        "training/gradient.py",
+        "_gradient",
+        "Gt -> GtE: len(gradients) > 1",
+        "the concatenation of one tensor is that tensor",
+    ),
+    (
+        "training/step.py",
+        "parameter_groups",
+        "swap the first two: (model.encoder, model.decoder)",
+        _NO_ORDER,
+    ),
+    (
+        "training/engines/random_draws.py",
+        "random_draws",
+        "swap the first two: (Distributed.name, FullySharded.name)",
+        _NO_ORDER,
+    ),
 )
 
 

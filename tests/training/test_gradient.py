@@ -38,6 +38,29 @@ def test_the_loss_in_chunks_is_that_of_all_logits_at_once(
             torch.testing.assert_close(a.grad, b.grad, atol=1e-13, rtol=1e-10)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(("name", "n_passes"), [("cross_entropy", 1), ("r_drop", 2)])
+def test_as_many_logits_are_made_at_a_time_as_fit(
+    name: str, n_passes: int, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In all passes together; in bf16 on a CPU, their loss is taken of what fits into its cache."""
+    model, step_config = tiny(), make_step_config(name, precision=precision)
+    of = {torch.float32: 10, torch.bfloat16: 20}
+    monkeypatch.setattr(
+        model.embedding, "rows_at_once", lambda _, dtype=torch.float32: of[dtype], raising=False
+    )
+    monkeypatch.setattr(gradient, "_CACHED_LOGITS", 6 * model.embedding.n_tgt)
+    on_cpu, on_gpu = (
+        gradient._rows(model, step_config, torch.device(device)) for device in ("cpu", "cuda")
+    )
+    most = (20, 6) if precision == "bf16" else (10, 10)
+    assert on_cpu == (most[0] // n_passes, most[1] // n_passes)
+    assert on_gpu == (10 // n_passes, 10 // n_passes)
+    of.update(dict.fromkeys(of, 1))
+    monkeypatch.setattr(gradient, "_CACHED_LOGITS", 1)
+    assert gradient._rows(model, step_config, torch.device("cpu")) == (1, 1), "one at least"
+
+
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_the_loss_of_few_rows_at_a_time_is_that_of_all(
     name: str, monkeypatch: pytest.MonkeyPatch
