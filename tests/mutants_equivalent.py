@@ -483,6 +483,12 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "the length is a multiple of both steps there",
     ),
     ("training/candidates.py", "draw_candidates", "swap the first two: (PAD, EOS)", _NO_ORDER),
+    (
+        "training/candidates.py",
+        "draw_candidates",
+        "1.0 -> 2.0: 1.0 (2)",
+        "no sum of probabilities exceeds 1",
+    ),
     ("training/checkpoint.py", "restore", "2 -> 3: 2", _WHERE_WARNED),
     ("training/plan.py", "count_steps", "swap the first two: (n_tokens, *", "both are 0"),
     ("training/loop.py", "_Loop._seed_dropout", "1000003 -> 1000004: *", _SEEDS),

@@ -179,6 +179,7 @@ def test_a_closed_engine_keeps_no_graph(machine: CudaMachine) -> None:
         engine.step([batch(machine)])
     engine.close()
     assert machine.live_graphs == 1, "of the capturer, which may go on to capture"
+    assert not engine._buffers, "nor the memory of its inputs"
 
 
 @pytest.mark.train

@@ -103,7 +103,6 @@ def test_shards_are_the_batch(small_shards: None) -> None:
     assert len(set(seeds)) == len(seeds), "every shard of every batch has draws of its own"
 
 
-@pytest.mark.train
 @on_linux
 def test_one_core_is_used_unless_there_are_more(small_shards: None) -> None:
     with closing(engine_of(thin("position", "none"))) as engine:
@@ -162,6 +161,7 @@ def test_shared_memory_holds_copies_that_do_not_overlap() -> None:
     assert all(end <= start < end + 64 for end, start in zip(ends[:-1], starts[1:], strict=True))
 
 
+@pytest.mark.train
 @pytest.mark.parametrize(("accumulate", "loss_per"), [(1, "token"), (2, "sentence")])
 def test_shards_learn_as_eager_does(
     accumulate: int, loss_per: str, small_shards: None, monkeypatch: pytest.MonkeyPatch

@@ -233,7 +233,7 @@ def test_updates_are_compared_relative_to_their_size_and_to_rounding(
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=() if name in ("adam", "sgd", "soap") else pytest.mark.train)
+        pytest.param(name, marks=() if name in ("adam", "soap") else pytest.mark.train)
         for name in sorted(slots()["optimizer"])
     ],
 )
