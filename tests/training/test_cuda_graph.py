@@ -26,7 +26,7 @@ from ablate.training.engines.self_check import compare
 from ablate.training.plan import BatchStream
 from ablate.training.weights import Weights
 from tests.fake_cuda import CudaMachine
-from tests.tiny import PARTS, mixed, mixtures, some_batch, thin
+from tests.tiny import PARTS, mixed, mixtures, some_batch, thin, tiny
 from tests.training import test_engines
 from tests.training.reversal import fresh, job, make_step_config, pairs, run_spec
 from tests.training.test_engines import makes_a_shape_of_numbers, of_length, reads_a_number
@@ -109,8 +109,11 @@ def test_captures_end_at_the_most_and_cost_time_that_is_counted(
     assert prepared[0] == 0 < prepared[1] == prepared[2] == prepared[3]
 
 
-def test_the_self_check_restores_the_devices_generator(machine: CudaMachine) -> None:
-    engine, one = engine_of(machine), batch(machine)
+def test_the_self_check_has_the_same_dropout_and_restores_the_devices_generator(
+    machine: CudaMachine,
+) -> None:
+    model = tiny(n_layers=1, dropout={"embedding": 0.3, "residual": 0.3})
+    engine, one = engine_of(machine, model), batch(machine)
     for _ in range(2):
         engine.step([one])
     generator = generator_of(machine.device)
