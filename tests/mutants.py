@@ -215,6 +215,7 @@ def _nodes(tree: ast.Module) -> list[Node]:
             is_type = isinstance(child, ast.arg) or child is getattr(node, "returns", None)
             is_type = is_type or child is getattr(node, "annotation", None)
             is_text |= isinstance(child, ast.keyword) and child.arg in ("strict", "encoding")
+            is_type |= isinstance(node, ast.ExceptHandler) and child is node.type
             if is_text or is_type or child in getattr(node, "decorator_list", ()):
                 continue
             if isinstance(child, ast.expr | ast.stmt):
