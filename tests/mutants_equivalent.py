@@ -39,6 +39,10 @@ _NO_ORDER = "a set of values or of errors has no order"
 _WHERE_WARNED = "it decides which line a warning names"
 _SEEDS = "steps and runs have seeds that differ either way"
 _WHICH_REASON = "it decides which of two reasons is reported"
+_EITHER_WAY = "two numbers are compared, and either may come first"
+_SQUARED = "the difference is squared"
+_TOO_FEW = "so few seeds have been found too few before"
+_NEVER_JUST = "no measured number is just the limit"
 
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     (
@@ -558,6 +562,54 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         _NO_ORDER,
     ),
 )
+    ("gate/check.py", "Check.flaws", "swap written and follows*", _EITHER_WAY),
+    ("gate/check.py", "Check.moved", "swap before and after: is_close*", _EITHER_WAY),
+    ("gate/check.py", "Check.loosened", "Gt -> GtE: rise > 0*", "a rise of 0 is left out before"),
+    ("gate/checks/exact.py", "Exact.moved", "swap the first two*", _EITHER_WAY),
+    ("gate/checks/finding.py", "FindingCheck._effect", "Gt -> GtE*", "the sign is 1 or -1"),
+    ("gate/checks/finding.py", "FindingCheck.bless", "Lt -> LtE: self._rep*", _NEVER_JUST),
+    ("gate/checks/finding.py", "FindingCheck._not_replicable", "GtE -> Gt*", _NEVER_JUST),
+    (
+        "gate/checks/finding.py",
+        "FindingCheck._not_replicable",
+        "100 -> 101: 100",
+        "half of the gates at most show a margin as large as the effect",
+    ),
+    (
+        "gate/checks/finding.py",
+        "FindingCheck._not_replicable",
+        "Add -> Sub: self.seeds + 1",
+        _TOO_FEW,
+    ),
+    (
+        "gate/checks/finding.py",
+        "FindingCheck._not_replicable",
+        "drop the second term: self.seeds + 1",
+        _TOO_FEW,
+    ),
+    ("gate/tolerance.py", "ways_out", "drop the second term: promise.n_new + 1", _TOO_FEW),
+    ("gate/checks/paired.py", "Paired._sample", "swap values and repeats*", _SQUARED),
+    ("gate/checks/paired.py", "Paired._sample", "swap the first two*", _SQUARED),
+    (
+        "gate/checks/paired.py",
+        "Paired._other_machine",
+        "0 -> 1: 0",
+        "if the two differ, the repeats are refused, whichever of them is named",
+    ),
+    (
+        "gate/checks/statistical.py",
+        "Statistical.sample_so_far",
+        "mean -> *",
+        "the forecast uses the std and the number of seeds alone",
+    ),
+    ("gate/mean.py", "MeanCheck.derived_fields", "Gt -> GtE*", _NEVER_JUST),
+    ("gate/mean.py", "MeanCheck.forecast", "Gt -> GtE*", _NEVER_JUST),
+    ("gate/mean.py", "MeanCheck.loosened", "Gt -> GtE*", "equal tolerances are close"),
+)
+"""File under ``ablate/parts`` or else ``ablate``, function, change, and reason.
+
+``*`` at the end of a change is any text.
+"""
 
 
 def is_equivalent(mutant: Mutant) -> bool:

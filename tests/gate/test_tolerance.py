@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.gate.tolerance import Promise, largest_std, margins, power, seeds_needed, tail
+from ablate.gate.tolerance import (
+    PairedPromise,
+    Promise,
+    largest_std,
+    lowest_std,
+    margins,
+    power,
+    rounded_up,
+    seeds_needed,
+    tail,
+    ways_out,
+)
 
 BLEU = Promise(alpha=0.005, min_effect=1.5, power=0.9, n_new=3)
 
@@ -20,7 +32,9 @@ def test_tails_of_one_degree_are_those_of_cauchy() -> None:
         assert tail(critical, 1) == pytest.approx(exact, rel=1e-6)
 
 
-@pytest.mark.parametrize(("df", "shift", "critical"), [(2, 3.0, 2.92), (4, -1.0, 0.5), (9, 2, 2)])
+@pytest.mark.parametrize(
+    ("df", "shift", "critical"), [(2, 3.0, 2.92), (4, -1.0, 0.5), (9, 2, 2), (5, 1, 2)]
+)
 def test_tails_of_a_shifted_variable_are_those_of_simulation(
     df: int, shift: float, critical: float
 ) -> None:
@@ -94,3 +108,72 @@ def test_more_seeds_never_widen_a_margin(std: float, n: int, n_new: int) -> None
 def test_seeds_that_all_agree_leave_no_margin() -> None:
     assert margins(0.0, 3, BLEU).loss == 0.0
     assert power(0.0, 3, BLEU) == 1.0
+
+
+@given(st.floats(1e-6, 1e6))
+def test_a_number_that_is_rounded_up_is_the_next_one_of_two_digits(value: float) -> None:
+    up = rounded_up(value)
+    assert up == float(f"{up:.2g}")
+    step = 10.0 ** (math.floor(math.log10(up)) - 1)
+    assert up - step - 1e-9 * up <= value <= up * (1 + 1e-11)
+
+
+def test_a_number_of_two_digits_is_not_rounded_up() -> None:
+    for tenths in range(10, 100):
+        for scale in (1e-3, 0.1, 1.0, 100.0):
+            value = float(f"{tenths * scale:.2g}")
+            assert rounded_up(value) == value
+            assert rounded_up(value * (1 + 1e-14)) == value, "rounding alone adds no unit"
+    assert rounded_up(0.0) == 0.0
+
+
+@pytest.mark.parametrize("df", [1, 4])
+def test_the_true_std_lies_below_its_lower_limit_in_one_of_twenty(df: int) -> None:
+    rng = np.random.default_rng(df)
+    measured = np.sqrt(rng.chisquare(df, 200_000) / df)
+    assert np.mean(lowest_std(1.0, df) * measured > 1) == pytest.approx(0.05, abs=0.003)
+
+
+@pytest.mark.parametrize("kind", [Promise, PairedPromise])
+@pytest.mark.parametrize(
+    ("std", "n", "n_new"), [(0.45, 5, 3), (0.62, 5, 3), (0.7, 8, 2), (0.4, 5, 1)]
+)
+def test_a_way_out_is_one_and_anything_less_is_none(
+    kind: type[Promise], std: float, n: int, n_new: int
+) -> None:
+    promise = kind(0.005, 1.0, 0.9, n_new)
+    *more, effect = ways_out(std, n, promise)
+
+    def is_kept(n: int, n_new: int, effect: float = 1.0) -> bool:
+        return std <= largest_std(n, kind(0.005, effect, 0.9, n_new))
+
+    assert not is_kept(n, n_new)
+    (least,) = re.findall(r"^min_effect: ([\d.]+)$", effect)
+    assert is_kept(n, n_new, float(least))
+    assert not is_kept(n, n_new, float(least) - 0.1)
+    assert len(more) == 1
+    numbers = [int(number) for number in re.findall(r"\d+", more[0])]
+    gate, reference = (n_new, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[2])
+    assert is_kept(reference, gate)
+    assert not is_kept(reference - 1, gate)
+    if len(numbers) > 1:
+        assert numbers[0] == numbers[1]
+        assert not is_kept(40, gate - 1), "a smaller gate would do with 40 seeds, too"
+
+
+def test_a_std_that_nothing_makes_up_for_leaves_a_larger_effect_alone() -> None:
+    (way,) = ways_out(30.0, 5, BLEU)
+    assert way.startswith("min_effect: ")
+
+
+def test_the_most_seeds_that_are_proposed_are_forty() -> None:
+    for promise in (BLEU, PairedPromise(0.005, 1.5, 0.9, n_new=3)):
+        most = largest_std(40, promise)
+        assert ways_out(most, 5, promise)[0] == "a reference of 40 seeds"
+        assert not ways_out(1.0001 * most, 5, promise)[0].startswith("a reference")
+
+
+def test_a_reference_may_need_two_seeds_or_a_thousand() -> None:
+    assert seeds_needed(1e-6, BLEU) == 2
+    assert seeds_needed(largest_std(1000, BLEU), BLEU) == 1000
+    assert seeds_needed(1.0001 * largest_std(1000, BLEU), BLEU) is None

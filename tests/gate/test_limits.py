@@ -1,0 +1,306 @@
+"""Limits of checks: what lies just within one passes, and what lies just beyond it fails."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from ablate.gate.check import Check
+from ablate.gate.checks.exact import Exact, ExactBlessing
+from ablate.gate.checks.finding import FindingBlessing, FindingCheck
+from ablate.gate.checks.paired import Paired
+from ablate.gate.checks.statistical import Statistical
+from ablate.gate.evidence import Evidence, UnfitError
+from ablate.gate.mean import MeanBlessing
+from ablate.gate.reference import Reference
+from tests.gate.test_checks import (
+    BLEU,
+    CONFIRMED,
+    LOSSES,
+    NEW,
+    TINY,
+    WORSE,
+    blessed,
+    evidence,
+    failure_of,
+    new,
+    verdict,
+)
+from tests.gate.test_paired import REPEATS, VALUES, runs
+
+PAIRED = Paired.model_validate({"measure": "test.test.bleu"})
+SEVEN = range(1, 8)
+
+
+def blessing_of(reference: Reference) -> Any:
+    (check,) = reference.checks.values()
+    return check.blessed
+
+
+def pairs(differences: Sequence[float]) -> Evidence:
+    """Return runs of two rows whose BLEU differs by these, in bits that rounding does not touch."""
+    return evidence({"baseline": [32.0] * len(differences), "none": [32 + d for d in differences]})
+
+
+# means
+
+
+@pytest.mark.parametrize(("side", "sign"), [("lowest", -1), ("highest", 1)])
+def test_a_mean_just_within_a_limit_passes_and_one_just_beyond_it_fails_by_that_much(
+    side: str, sign: int
+) -> None:
+    reference = blessed(evidence({"baseline": TINY}), SEVEN, bleu=BLEU)
+    limit = getattr(blessing_of(reference), side)
+    assert verdict(reference, new([limit - sign * 1e-4] * 3), NEW).passed
+    failure = failure_of(reference, new([limit + sign * 0.25] * 3), NEW)
+    assert failure.endswith(f"0.250 too {'low' if sign < 0 else 'high'}")
+    assert not verdict(reference, new([limit + sign * 1e-4] * 3), NEW).passed
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e9])
+def test_values_that_all_agree_are_met_by_the_same_values_whatever_their_size(scale: float) -> None:
+    for value in np.random.default_rng(1).uniform(1, 99, 20):
+        number = float(scale * value)
+        reference = blessed(evidence({"baseline": [number] * 3}), bleu=BLEU)
+        assert verdict(reference, new([number] * 5), range(11, 16)).passed
+        off = number * (1 + 1e-9)
+        assert not verdict(reference, new([off] * 5), range(11, 16)).passed
+
+
+def test_a_blessed_tolerance_is_the_factor_that_it_names_times_std_and_root() -> None:
+    for reference in (
+        blessed(evidence({"baseline": TINY}), SEVEN, bleu=BLEU),
+        blessed(runs(VALUES, REPEATS), range(1, 6), bleu=PAIRED),
+    ):
+        blessing = blessing_of(reference)
+        words = re.findall(r"[\d.]+(?= below)|[\d.]+(?= above)", blessing.derived)
+        loss, gain, root = re.findall(
+            r": ([\d.]+) and ([\d.]+) x std x sqrt\(([^)]*)\)", blessing.derived
+        )[0]
+        terms = [int(up) / int(down) for up, down in re.findall(r"(\d+)/(\d+)", root)]
+        unit = blessing.std * math.sqrt(sum(terms))
+        for said, factor, distance in zip(
+            words,
+            (loss, gain),
+            (blessing.value - blessing.lowest, blessing.highest - blessing.value),
+            strict=True,
+        ):
+            assert float(said) == pytest.approx(distance, rel=0.005)
+            assert float(factor) * unit == pytest.approx(distance, rel=0.001)
+
+
+def test_derived_numbers_are_kept_with_ten_digits() -> None:
+    third = [28 + 1 / 3, 28.2, 27.9]
+    for reference in (
+        blessed(evidence({"baseline": TINY}), SEVEN, bleu=BLEU),
+        blessed(runs([v + 1 / 3 for v in VALUES], REPEATS), range(1, 6), bleu=PAIRED),
+        blessed(evidence({**CONFIRMED, "none": third}), worse=WORSE),
+    ):
+        blessing = blessing_of(reference)
+        for key in ("value", "std", "lowest", "highest", "low", "high"):
+            if (value := getattr(blessing, key, None)) is not None:
+                assert value == float(f"{value:.10g}"), f"{key} has more than ten digits"
+
+
+def test_as_many_seeds_as_a_gate_runs_again_are_enough_and_two_at_least() -> None:
+    for n, seeds in ((2, 2), (3, 3), (2, 1)):
+        check = PAIRED.model_copy(update={"seeds": seeds})
+        assert blessed(runs(VALUES[:n], [v + 0.01 for v in VALUES[:n]]), range(1, n + 1), b=check)
+        with pytest.raises(UnfitError, match=f"needs {n} seeds or more"):
+            blessed(runs(VALUES, REPEATS), range(1, n), b=check)
+
+
+def test_two_runs_so_far_have_a_std_and_one_or_an_infinite_one_has_none() -> None:
+    context = Reference(checks={"bleu": BLEU}).context("bleu", SEVEN)
+
+    def forecast(check: Statistical | Paired, of: Evidence) -> str:
+        return check.forecast(of, context) or ""
+
+    two = evidence({"baseline": [41.0, 41.2]})
+    assert "2 seeds so far, with a std of 0.141" in forecast(BLEU, two)
+    for values in ([41.0], [41.0, math.inf, 41.1]):
+        assert "if their std is at most" in forecast(BLEU, evidence({"baseline": values}))
+    assert "2 seeds so far" in forecast(PAIRED, runs(VALUES[:2], REPEATS))
+    assert "if their std is at most" in forecast(PAIRED, runs(VALUES[:1], REPEATS))
+
+
+def test_the_seeds_that_a_gate_chooses_do_not_change_the_tolerance_of_blessed_ones() -> None:
+    reference = blessed(runs(VALUES, REPEATS), range(1, 6), bleu=PAIRED)
+    own, few, many = (verdict(reference, runs(VALUES), s) for s in ((1, 2, 3), (7,), range(7, 17)))
+    assert own == few == many
+
+
+def test_repeats_on_a_gpu_may_be_of_the_same_kind_of_machine() -> None:
+    gpu = runs(VALUES, REPEATS, device="cuda")
+    for repeat in gpu.repeats.values():
+        repeat["hardware"].update(gpu.records["baseline", 1]["hardware"])
+    assert blessing_of(blessed(gpu, range(1, 6), b=PAIRED)).other_machine["device"] == "cuda"
+
+
+# exact
+
+
+@pytest.mark.parametrize(("off", "passes"), [(2.999e-4, True), (3.001e-4, False)])
+def test_on_another_machine_the_relative_difference_decides(off: float, passes: bool) -> None:
+    losses = [1000.0, -7.0, 1e-6]
+    reference = blessed(evidence({"baseline": [41.0]}, losses), [1], losses=LOSSES)
+    for step in range(3):
+        moved = [loss * (1 + off * (number == step)) for number, loss in enumerate(losses)]
+        judged = verdict(reference, evidence({"baseline": [41.0]}, moved, cpu="Abacus 10"))
+        assert judged.passed == passes, f"step {step + 1}"
+
+
+def test_the_largest_relative_difference_is_compared_on_another_machine() -> None:
+    reference = blessed(evidence({"baseline": [41.0]}, [7.0, 6.9, 6.8]), [1], losses=LOSSES)
+    for off in ([7.0001, 6.9, 7.5], [7.5, 6.9, 6.8001], [7.0001, math.nan, 6.8]):
+        assert not verdict(
+            reference, evidence({"baseline": [41.0]}, off, cpu="Abacus 10")
+        ).passed, f"{off} is no longer compared"
+
+
+def test_no_number_is_near_a_blessed_zero() -> None:
+    reference = blessed(evidence({"baseline": [41.0]}, [0.0, 6.9, 6.8]), [1], losses=LOSSES)
+    near = evidence({"baseline": [41.0]}, [1e-12, 6.9, 6.8], cpu="Abacus 10")
+    assert failure_of(reference, near).startswith("train_loss of step 1 of baseline with seed 1")
+
+
+@pytest.mark.parametrize(
+    ("seeds", "values"), [((1,), [[7.0, 6.9, 6.8]]), ((1, 2), [[7.0, 6.9, 6.8], [7.0, 6.9]])]
+)
+def test_a_blessing_with_numbers_left_out_by_hand_is_found(
+    seeds: tuple[int, ...], values: list[list[float]]
+) -> None:
+    check = Exact(steps=3, seeds=2)
+    reference = blessed(evidence({"baseline": TINY}, [7.0, 6.9, 6.8]), [1, 2], losses=check)
+    assert list(reference.flaws()) == []
+    blessing = blessing_of(reference)
+    assert isinstance(blessing, ExactBlessing)
+    less = {"seeds": seeds, "values": tuple(tuple(x.hex() for x in row) for row in values)}
+    edited = reference.checks["losses"].model_copy(
+        update={"blessed": blessing.model_copy(update=less)}
+    )
+    ((_, reason),) = reference.model_copy(update={"checks": {"losses": edited}}).flaws()
+    assert reason == "needs 3 numbers of 2 seeds; bless the reference again"
+
+
+# findings
+
+
+@pytest.mark.parametrize(
+    ("claim", "effect"), [("worse", -0.5), ("better", 0.5), ("near", 0.5), ("near", -0.5)]
+)
+def test_an_effect_of_just_the_margin_is_shown_and_one_a_little_short_of_it_is_not(
+    claim: Any, effect: float
+) -> None:
+    terms = {"row": "none", "measure": "test.test.bleu", "claim": claim, "margin": 0.5}
+    check = FindingCheck.model_validate(terms)
+    reference = blessed(pairs([effect] * 3), claim=check)
+    short = effect * (1 + 1e-6 if claim == "near" else 1 - 1e-6)
+    assert blessing_of(reference).std == 0
+    assert verdict(reference, pairs([effect] * 3)).passed
+    assert not verdict(reference, pairs([short] * 3)).passed
+
+
+@pytest.mark.parametrize(
+    ("claim", "margin", "differences"),
+    [
+        ("worse", 2.0, (-3.0, -3.4, -2.7)),
+        ("better", 2.0, (3.0, 3.3, 2.6)),
+        ("near", 3.0, (1.5, 1.9, 1.2)),
+        ("near", 3.0, (-1.5, -1.9, -1.2)),
+        ("near", 1.0, (0.1, -0.2, 0.1)),
+    ],
+)
+def test_as_many_simulated_gates_show_a_claim_again_as_a_blessing_says(
+    claim: Any, margin: float, differences: tuple[float, ...]
+) -> None:
+    check = WORSE.model_copy(update={"claim": claim, "margin": margin})
+    text = blessing_of(blessed(pairs(differences), claim=check)).derived
+    said = float(re.findall(r"([\d.]+)% of gates with 3 seeds", text)[0]) / 100
+    mean, std = np.mean(differences), np.std(differences, ddof=1)
+    drawn = np.random.default_rng(1).normal(mean, std, (100_000, 3))
+    width = stats.t.isf(0.05, 2) * drawn.std(axis=1, ddof=1) / math.sqrt(3)
+    low, high = drawn.mean(axis=1) - width, drawn.mean(axis=1) + width
+    shown = {
+        "worse": high < -margin,
+        "better": low > margin,
+        "near": (high < margin) & (low > -margin),
+    }[claim]
+    assert said == pytest.approx(np.mean(shown), abs=0.008)
+
+
+def test_a_claim_takes_the_fewest_seeds_and_the_largest_margin_with_which_it_is_shown_again() -> (
+    None
+):
+    differences = (-3.4, -3.7, -3.6)
+
+    def check(**terms: Any) -> Check:
+        return WORSE.model_copy(update={"margin": 3.3, **terms})
+
+    with pytest.raises(UnfitError) as raised:
+        blessed(pairs(differences), worse=check())
+    seeds = int(re.findall(r"seeds: (\d+)", str(raised.value))[0])
+    margin = float(re.findall(r"margin: ([\d.]+)", str(raised.value))[0])
+    assert blessed(pairs(differences), worse=check(seeds=seeds))
+    assert blessed(pairs(differences), worse=check(margin=margin))
+    for terms in ({"seeds": seeds - 1}, {"margin": margin + 0.04}):
+        with pytest.raises(UnfitError, match="80% is asked"):
+            blessed(pairs(differences), worse=check(**terms))
+
+
+def test_a_hundredth_of_an_effect_is_the_least_margin_that_is_proposed() -> None:
+    shape = np.array([-1.0, 0.0, 1.0])
+    critical, power = stats.t.isf(0.05, 2), 0.0
+    spread = 0.5
+    while power < 0.8:  # with 1.5% of the effect as the margin
+        spread *= 0.999
+        power = stats.nct.sf(critical, 2, 0.985 / (spread / math.sqrt(3)))
+    differences = tuple(float(-1 + spread * each) for each in shape)
+    with pytest.raises(UnfitError, match=r"or margin: 0\.01$"):
+        blessed(pairs(differences), worse=WORSE.model_copy(update={"margin": 0.1}))
+
+
+def test_a_difference_without_an_interval_is_told_from_one_pair_alone() -> None:
+    reference = blessed(evidence(CONFIRMED), worse=WORSE)
+    one_left = evidence({**CONFIRMED, "none": [-1.0, -1.0, 28.0]})
+    assert failure_of(reference, one_left).endswith(
+        "is -12.5 with seed 3 alone, which has no interval"
+    )
+    two = {"baseline": [41.0, 41.0], "none": [28.0, math.inf]}
+    assert failure_of(reference, evidence(two), [1, 2]).endswith(
+        "is inf over seeds 1, 2, and has no interval"
+    )
+    with pytest.raises(UnfitError, match="is not finite with some seed"):
+        blessed(evidence(two), [1, 2], worse=WORSE)
+
+
+def test_differences_that_all_agree_are_written_with_all_their_digits() -> None:
+    reference = blessed(pairs([-3.5] * 3), worse=WORSE)
+    blessing = blessing_of(reference)
+    assert isinstance(blessing, FindingBlessing)
+    assert (blessing.std, blessing.low, blessing.high) == (0.0, -3.5, -3.5)
+    assert verdict(reference, pairs([-3.5] * 3)).reference == "-3.5 (3 seeds)"
+
+
+# changes
+
+
+def test_a_number_that_moved_is_written_to_the_larger_of_both_spreads() -> None:
+    wide = blessed(evidence({"baseline": TINY}), SEVEN, bleu=BLEU)
+    alike = blessed(evidence({"baseline": [41.0] * 7}), SEVEN, bleu=BLEU)
+    assert alike.moved(wide) == ["bleu: 41.024 before, 41.000 now"]
+    assert wide.moved(alike) == ["bleu: 41.000 before, 41.024 now"]
+
+
+def test_a_check_of_another_kind_is_no_looser_one() -> None:
+    new_seeds = blessed(evidence({"baseline": TINY}), SEVEN, bleu=BLEU)
+    same_seeds = blessed(runs(TINY, [v + 0.1 for v in TINY]), SEVEN, bleu=PAIRED)
+    assert new_seeds.loosened(same_seeds) == ["bleu: kind would be statistical, not paired"]
+    assert same_seeds.loosened(new_seeds) == ["bleu: kind would be paired, not statistical"]
+    assert isinstance(blessing_of(same_seeds), MeanBlessing)
