@@ -202,7 +202,7 @@ class Batches:
 
 
 def _longest(side: Ragged, rows: Rows) -> int:
-    return int(side.lengths[rows].max(initial=0))
+    return int(side.lengths[rows].max())
 
 
 _T = TypeVar("_T", NDArray[np.int64], Tensor)
