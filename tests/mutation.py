@@ -72,6 +72,7 @@ NUMBERS: dict[str, tuple[str, ...]] = {
 TESTED_BESIDE = {
     "analysis": ("test_table_errors", "test_compare", "test_claims", "test_trials"),
     "config": ("test_study", "test_store", "test_experiments", "data/test_teacher"),
+    "data": ("parts/test_defaults",),
     "measuring": ("test_inspect", "test_metrics", "test_parameter_counts"),
     "model": (
         "test_model",
