@@ -40,6 +40,8 @@ _WHERE_WARNED = "it decides which line a warning names"
 _SEEDS = "steps and runs have seeds that differ either way"
 _WHICH_REASON = "it decides which of two reasons is reported"
 _EITHER_WAY = "two numbers are compared, and either may come first"
+_NO_EMPTY_PIECE = "no piece is empty"
+_NOT_READ = "what the deque holds is not read"
 _SQUARED = "the difference is squared"
 _TOO_FEW = "so few seeds have been found too few before"
 _NEVER_JUST = "no measured number is just the limit"
@@ -562,8 +564,35 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         _NO_ORDER,
     ),
 )
+    ("data/encodings.py", "CacheWriter.write", "False -> True: False*", "the ids are only written"),
+    ("data/encodings.py", "CacheWriter.finish", "sorted -> list*", "files are read by their names"),
+    ("data/parallel.py", "check_cleaned", "0 -> 1: 0", _NOT_READ),
+    ("data/parallel.py", "_checked", "0 -> 1: 0", _NOT_READ),
+    ("data/parallel.py", "paired", "0 -> 1: 0 (4)", _NOT_READ),
+    ("data/segmentation.py", "_with_shares", "1 -> 2: 1", "one number more than is read"),
+    (
+        "data/segmentation.py",
+        "DropoutSampler.__init__",
+        "drop a minus: -1",
+        "no text has the pair of special pieces that has this key",
+    ),
+    (
+        "data/segmentation.py",
+        "LatticeSampler._edges",
+        "drop the second term: start + 1 (2)",
+        _NO_EMPTY_PIECE,
+    ),
+    ("data/unigram.py", "_Lattice.__init__", "drop the second term: start + 1", _NO_EMPTY_PIECE),
+    ("data/unigram.py", "_Lattice._steps", "1 -> 2: 1*", "no word ends there"),
+    (
+        "data/tokenizer.py",
+        "_split_at",
+        "False -> True: False",
+        "every piece begins where a space is marked, or after it",
+    ),
     ("gate/check.py", "Check.flaws", "swap written and follows*", _EITHER_WAY),
     ("gate/check.py", "Check.moved", "swap before and after: is_close*", _EITHER_WAY),
+    ("gate/check.py", "Check.moved", "swap the first two: (old, self) (2)", _EITHER_WAY),
     ("gate/check.py", "Check.loosened", "Gt -> GtE: rise > 0*", "a rise of 0 is left out before"),
     ("gate/checks/exact.py", "Exact.moved", "swap the first two*", _EITHER_WAY),
     ("gate/checks/finding.py", "FindingCheck._effect", "Gt -> GtE*", "the sign is 1 or -1"),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ablate.data.batches import Batches, Encoded
-from ablate.data.order import padding, sorting
+from ablate.data.order import _strips, bounds, padding, sorting
 from ablate.data.ragged import Ragged, Rows
 from ablate.data.tokenizer import BOS, EOS, PAD
 from tests.data.texts import multi30k_and_bpe, needs_multi30k
@@ -186,3 +190,77 @@ def test_a_batch_is_made_on_the_host_and_moved_at_once(split: Encoded) -> None:
         assert (machine.n_launches, machine.n_waits) == (n_launches, n_waits)
         sides = (batch.src, batch.tgt_in, batch.tgt_out)
         assert len({x.untyped_storage().data_ptr() for x in sides}) == 1
+
+
+LENGTHS = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=40)
+
+
+@given(LENGTHS, st.integers(1, 30))
+def test_a_batch_is_as_large_as_it_may_be(
+    lengths: list[tuple[int, int]], batch_tokens: int
+) -> None:
+    src, tgt = (np.array(side) for side in zip(*lengths, strict=True))
+    order = np.lexsort((src, tgt))
+    ends = bounds(tgt[order], batch_tokens)
+    assert (ends[0], ends[-1]) == (0, len(tgt))
+    for start, end in itertools.pairwise(ends):
+        assert end == start + 1 or (end - start) * tgt[order[start:end]].max() <= batch_tokens
+        if end < len(tgt):
+            with_next = (end + 1 - start) * tgt[order[start : end + 1]].max()
+            assert with_next > batch_tokens, "the next pair would have had room"
+
+
+def test_batches_bounds_hold_in_any_order() -> None:
+    """Where lengths do not rise, the longest so far counts."""
+    assert bounds(np.array([4, 1, 1, 1, 5]), 8) == [0, 2, 4, 5]
+    assert bounds(np.array([9, 1, 9]), 8) == [0, 1, 2, 3]
+
+
+@given(LENGTHS, st.integers(1, 60))
+def test_strips_are_as_narrow_as_their_tokens_allow(
+    lengths: list[tuple[int, int]], n_tokens: int
+) -> None:
+    src, tgt = (np.array(side) for side in zip(*lengths, strict=True))
+    by_tgt, by_src, strips = _strips(src, tgt, n_tokens)
+    assert by_tgt.tolist() == tgt.tolist()
+    assert by_src.tolist() == [-s if strip % 2 else s for s, strip in zip(src, strips, strict=True)]
+    assert set(strips) == set(range(strips.max() + 1))
+    for strip in range(strips.max() + 1):
+        of_strip = tgt[strips == strip]
+        assert strip == 0 or of_strip.min() > tgt[strips == strip - 1].max()
+        if strip < strips.max():
+            assert of_strip.sum() >= n_tokens
+        assert of_strip[of_strip < of_strip.max()].sum() < n_tokens, "a narrower one would do"
+
+
+def test_strips_hold_whole_batches() -> None:
+    src, tgt = likely_lengths(29_000, spread=2.5)
+    _, _, strips = sorting(src, tgt, 4096)
+    n_batches = np.bincount(strips, tgt)[:-1] / 4096
+    assert n_batches.min() >= 1
+
+
+def test_pairs_of_plain_order_are_measured_from_the_shortest_target_on() -> None:
+    rows = np.random.default_rng(0).permutation(2_000)
+    lengths = 2 + np.sort(rows % 20)[rows]
+    alike = Encoded(*(Ragged.of([[5] * int(n) for n in lengths]) for _ in range(2)))
+    measured = torch.cat([batch.index for batch in Batches(alike, 512, PAD).in_order()])
+    assert (np.diff(lengths[measured]) >= 0).all()
+    sources = Ragged.of([[5] * int(n) for n in lengths[::-1]])
+    batches = Batches(Encoded(sources, alike.tgt), 10**6, PAD)
+    (batch,) = batches.in_order()
+    keys = [(int(lengths[row]), int(sources.lengths[row])) for row in batch.index]
+    assert keys == sorted(keys)
+
+
+def test_taking_rows_keeps_source_and_target_together(split: Encoded) -> None:
+    rows = np.array([7, 3, 3, 499])
+    taken = split.take(rows)
+    for i, row in enumerate(rows):
+        assert taken.src[i].tolist() == split.src[row].tolist()
+        assert taken.tgt[i].tolist() == split.tgt[row].tolist()
+
+
+def test_the_mean_of_tokens_is_over_the_batches_of_an_epoch(batches: Batches) -> None:
+    counts = [batch.n_tokens for batch in batches.in_order()]
+    assert batches.mean_tokens == pytest.approx(np.mean(counts))

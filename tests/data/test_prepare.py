@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from ablate.config.experiment import RunSpec
 from ablate.data import encodings
 from ablate.data import prepare as module
-from ablate.data.batches import Batches, Encoded
+from ablate.data.batches import Batches, Encoded, Resampled
 from ablate.data.corpus import Corpus, CorpusText
 from ablate.data.files import Files
 from ablate.data.prepare import Prepared, prepare, trained_tokenizers
@@ -391,3 +391,52 @@ def test_a_process_that_finishes_an_entry_second_reads_its_own(
     assert written.count("train") == 1, "it encoded everything twice"
     monkeypatch.undo()
     assert len([entry for entry in (cache / "encodings").iterdir() if entry.name[0] != "."]) == 1
+
+
+def test_a_sentence_of_just_the_longest_length_is_whole_and_not_noted(folder: Path) -> None:
+    prepared = prepare(run_spec(folder, max_len=17))
+    assert max(prepared.dev.src.lengths) == 17
+    assert prepared.text.notes == ()
+    shorter = prepare(run_spec(folder, max_len=16)).text.notes
+    assert any(note.startswith("news: 1 of 2 sources cut to 16 tokens") for note in shorter)
+
+
+def test_what_is_left_out_leaves_sources_with_their_targets(folder: Path) -> None:
+    """Words, too, where they are segmented anew in every epoch."""
+    lines = [f"{'a ' * (1 + 5 * i % 11)}{i}" for i in range(40)]
+    for language, other in (("en", "s"), ("de", "t")):
+        content = "".join(f"{line}{other}\n" for line in lines)
+        (folder / f"train.{language}").write_text(content)
+    options = {"name": "bpe", "dropout": 0.5, "vocab_size": 60, "min_frequency": 1, "joint": False}
+    train = prepare(run_spec(folder, max_len=12, **options)).train
+    tokenizers = prepare(run_spec(folder, max_len=12, **options)).tokenizers
+    assert isinstance(train, Resampled)
+    assert 0 < len(train) < 40
+
+    def pieces(encoded: Encoded) -> list[tuple[str, str]]:
+        sides = ([ids.tolist() for ids in side] for side in (encoded.src, encoded.tgt))
+        return [
+            ("".join(tokenizers.src_pieces(s[:-1])), "".join(tokenizers.tgt_pieces(t[:-1])))
+            for s, t in zip(*sides, strict=True)
+        ]
+
+    whole = pieces(Encoded(train.src, train.tgt))
+    assert pieces(train.of_epoch(1, 0)) == whole, "ids and words belong to other pairs"
+    for src, tgt in whole:
+        assert src.removesuffix("s") == tgt.removesuffix("t")
+        assert (src[-1], tgt[-1]) == ("s", "t")
+
+
+def test_a_split_without_a_pair_reads_back_as_one(tmp_path: Path, folder: Path) -> None:
+    prepared = prepare(run_spec(folder))
+    nothing = Encoded(Ragged.of([]), Ragged.of([]))
+    with encodings.CacheWriter(tmp_path / "entry") as writer:
+        assert writer.write("train", [nothing, nothing]) == 0
+        assert writer.write("dev", [prepared.dev, nothing, prepared.dev]) == 4
+        _, _, splits = writer.finish(prepared.text, prepared.tokenizers)
+    again = encodings.read_cache(tmp_path / "entry")
+    assert again is not None
+    for encoded in (splits, again[2]):
+        assert len(encoded["train"]) == len(encoded["train"].src.flat) == 0
+        assert encoded["dev"].src.flat.tolist() == 2 * prepared.dev.src.flat.tolist()
+        assert encoded["dev"].tgt.flat.tolist() == 2 * prepared.dev.tgt.flat.tolist()

@@ -19,6 +19,7 @@ from tokenizers import models
 
 from ablate.config.experiment import RunSpec
 from ablate.config.identity import canonical, identity
+from ablate.data import segmentation
 from ablate.data.batches import Batches, Encoded, Resampled
 from ablate.data.corpus import CorpusText
 from ablate.data.prepare import prepare
@@ -329,3 +330,56 @@ def test_sampling_names_the_run_and_its_absence_does_not(
     assert canonical(run()) == canonical(run(**neutral))
     assert not set(neutral) & set(canonical(run())["tokenizer"])
     assert identity(run(), "0", "fp32") != identity(run(**other), "0", "fp32")
+
+
+def test_a_sentence_may_have_just_as_many_tokens_as_are_allowed() -> None:
+    hf = unigram()
+    word = hf.encode("banana").ids
+    own, words = Ragged.of([[*word, EOS]]), Ragged.of([[0]])
+    sampler = LatticeSampler(hf, Ragged.of([word]), unknown=0, alpha=0.0)
+
+    def drawn_lengths(max_len: int) -> set[int]:
+        random = np.random.default_rng(0)
+        return {len(resampled(own, words, sampler, max_len, random)[0]) for _ in range(300)}
+
+    assert drawn_lengths(100) == {2, 3, 4, 5, 6, 7}
+    assert drawn_lengths(5) == {2, 3, 4, 5}
+
+
+def test_a_tokenizer_that_has_learned_no_merge_leaves_characters_apart() -> None:
+    text = corpus_text(20)
+    tokenizers = trained("bpe", text, min_frequency=10_000)
+    numbers = WordNumbers()
+    words = Ragged.of(tokenizers.words_src(text.train.src, numbers))
+    distinct = numbers.segmentations()
+    make = cast(Any, partial(DropoutSampler, unknown=UNK, dropout=0.5))
+    sampler, _ = tokenizers.samplers(make, distinct, distinct)
+    own = tokenizers.encode_src(text.train.src)
+    drawn = resampled(Ragged.of(own), words, sampler, 100, np.random.default_rng(0))
+    assert [ids.tolist() for ids in drawn] == own
+
+
+def test_many_sentences_are_drawn_in_blocks_each_with_its_own_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = corpus_text(50)
+    tokenizers, numbers = trained("bpe", text), WordNumbers()
+    words = Ragged.of(tokenizers.words_src(text.train.src, numbers))
+    distinct = numbers.segmentations()
+    make = cast(Any, partial(DropoutSampler, unknown=UNK, dropout=0.5))
+    sampler, _ = tokenizers.samplers(make, distinct, distinct)
+    own = Ragged.of(tokenizers.encode_src(text.train.src))
+    for block in (1, 7, 50):
+        monkeypatch.setattr(segmentation, "_BLOCK", block)
+        drawn = resampled(own, words, sampler, 100, np.random.default_rng(0))
+        assert len(drawn) == 50
+        assert [tokenizers.decode_tgt(ids.tolist()) for ids in drawn] == list(text.train.src)
+
+
+def test_the_segmentation_of_an_epoch_never_changes(folder: Path) -> None:
+    """Runs that are stored were trained on this one, and are repeated bit for bit."""
+    train = prepare(sampling_run(folder)).train.of_epoch(1, 2)
+    assert [side.lengths[:9].tolist() for side in (train.src, train.tgt)] == [
+        [22, 22, 27, 30, 33, 18, 24, 26, 30],
+        [14, 15, 17, 22, 31, 12, 18, 21, 20],
+    ]

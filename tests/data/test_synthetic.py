@@ -207,3 +207,19 @@ def test_a_test_set_is_not_made_smaller() -> None:
     (refusal,) = refusals_of(choose(Corpus, "synthetic", size=240, test_size=10))
     assert refusal.path == "corpus.test_size"
     assert "must be more than 10" in refusal.reason
+
+
+def test_the_text_of_a_size_and_a_seed_never_changes() -> None:
+    """Results that are stored, and blessed references, are of this text."""
+    corpus = Synthetic(size=240, seed=3, test_size=40)
+    assert (
+        corpus.fingerprint() == "b2a38e85fbe08280974ca62d0352abfd56cd623678c309e17f0af87aa1c2f06f"
+    )
+
+
+def test_dev_and_test_have_a_twenty_fourth_and_at_most_five_hundred() -> None:
+    for size, most in ((200, 8), (239, 9), (240, 10), (12_000, 500), (90_000, 500)):
+        ((option, _),) = Synthetic(size=size, test_size=most).problems()
+        assert option == "test_size"
+        assert not list(Synthetic(size=size, test_size=most + 1).problems())
+    assert not list(Synthetic(size=240).problems())

@@ -192,3 +192,38 @@ def test_real_text_comes_back(form: str) -> None:
     assert tokenizers.vocabulary.n_src == 10_000
     for line, ids in zip(lines, tokenizers.encode_tgt(lines), strict=True):
         assert tokenizers.decode_tgt(ids) == " ".join(line.split())
+
+
+def test_a_word_is_kept_from_the_least_frequency_on() -> None:
+    lines = ("three three three two two one",)
+    text = replace(corpus_text(), train=Bitext(lines, lines))
+    for least, n_known in ((1, 3), (2, 2), (3, 1), (4, 0)):
+        tokenizers = trained_pair("word", text, joint=False, min_frequency=least)
+        assert tokenizers.vocabulary.n_src == 4 + n_known
+        ids = tokenizers.encode_src(["three two one"])[0]
+        assert [i == UNK for i in ids[:-1]] == [n_known < n for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("name", ["word", "char"])
+def test_frequent_pieces_come_first_and_ties_are_in_alphabetical_order(name: str) -> None:
+    lines = ("b c a c", "d")
+    text = replace(corpus_text(), train=Bitext(lines, lines))
+    tokenizers = trained_pair(name, text, joint=False, **unknown_free(name))
+    pieces = tokenizers.src_pieces(range(4, tokenizers.vocabulary.n_src))
+    assert [piece.strip("▁") for piece in pieces if piece != "▁"] == ["c", "a", "b", "d"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_side_has_its_own_pieces_and_the_training_text_alone_teaches_them(name: str) -> None:
+    text = corpus_text()
+    strange = Bitext(("ξυζ",) * 9, ("жзи",) * 9)
+    other = replace(text, dev=strange, tests={"test": strange})
+    for joint in (True, False):
+        tokenizers = trained_pair(name, other, joint=joint)
+        assert tokenizers.to_json() == trained_pair(name, text, joint=joint).to_json()
+        assert UNK in tokenizers.encode_src(strange.src)[0]
+    ids = tokenizers.encode_src(["the dog"])[0][:-1]
+    assert "".join(tokenizers.src_pieces(ids)).replace("▁", " ").strip() == "the dog"
+    assert tokenizers.src_pieces([UNK]) != tokenizers.src_pieces(ids[:1])
+    back = tokenizers.encode_tgt(["der Hund"])[0][:-1]
+    assert "".join(tokenizers.tgt_pieces(back)).replace("▁", " ").strip() == "der Hund"

@@ -130,6 +130,11 @@ def test_two_runs_so_far_have_a_std_and_one_or_an_infinite_one_has_none() -> Non
     assert "if their std is at most" in forecast(PAIRED, runs(VALUES[:1], REPEATS))
 
 
+def test_two_seeds_that_lie_near_enough_bless_a_mean() -> None:
+    two = blessing_of(blessed(evidence({"baseline": [41.0, 41.001]}), [1, 2], bleu=BLEU))
+    assert two.std == pytest.approx(0.001 / math.sqrt(2))
+
+
 def test_the_seeds_that_a_gate_chooses_do_not_change_the_tolerance_of_blessed_ones() -> None:
     reference = blessed(runs(VALUES, REPEATS), range(1, 6), bleu=PAIRED)
     own, few, many = (verdict(reference, runs(VALUES), s) for s in ((1, 2, 3), (7,), range(7, 17)))
@@ -212,8 +217,8 @@ def test_an_effect_of_just_the_margin_is_shown_and_one_a_little_short_of_it_is_n
     [
         ("worse", 2.0, (-3.0, -3.4, -2.7)),
         ("better", 2.0, (3.0, 3.3, 2.6)),
-        ("near", 3.0, (1.5, 1.9, 1.2)),
-        ("near", 3.0, (-1.5, -1.9, -1.2)),
+        ("near", 2.5, (1.5, 1.9, 1.2)),
+        ("near", 2.5, (-1.5, -1.9, -1.2)),
         ("near", 1.0, (0.1, -0.2, 0.1)),
     ],
 )
