@@ -112,9 +112,10 @@ class MutantRunner:
         files = _files(self.slot)
         usage = _observe(session.items, files)
         pool = [mutant for file in files for mutant in mutants(file, usage.with_gradient[file])]
-        non_equivalent = [mutant for mutant in pool if not is_equivalent(mutant)]
-        self.n_equivalent = len(pool) - len(non_equivalent)
-        for mutant in non_equivalent[self.first - 1 :: self.every]:
+        for mutant in pool[self.first - 1 :: self.every]:
+            if is_equivalent(mutant):
+                self.n_equivalent += 1
+                continue
             self.n_mutants += 1
             if _survives(mutant, usage.tests(mutant, session.items)):
                 self.n_alive += 1
