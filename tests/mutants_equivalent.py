@@ -42,6 +42,8 @@ _WHICH_REASON = "it decides which of two reasons is reported"
 _EITHER_WAY = "two numbers are compared, and either may come first"
 _NO_EMPTY_PIECE = "no piece is empty"
 _NOT_READ = "what the deque holds is not read"
+_ANY_NEGATIVE = "any negative number does"
+_NO_PROBABILITY = "dropping pieces saves time; those that are not in use have the probability 0"
 _SQUARED = "the difference is squared"
 _TOO_FEW = "so few seeds have been found too few before"
 _NEVER_JUST = "no measured number is just the limit"
@@ -570,12 +572,16 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("data/parallel.py", "_checked", "0 -> 1: 0", _NOT_READ),
     ("data/parallel.py", "paired", "0 -> 1: 0 (4)", _NOT_READ),
     ("data/segmentation.py", "_with_shares", "1 -> 2: 1", "one number more than is read"),
+    ("data/parallel.py", "_Problems.filter", "swap src and tgt*", "a problem is of the pair"),
+    ("data/prepare.py", "_entry", "swap the first two*", "the order is that of a hash's input"),
     (
         "data/segmentation.py",
         "DropoutSampler.__init__",
-        "drop a minus: -1",
+        "drop a minus: -1 (2)",
         "no text has the pair of special pieces that has this key",
     ),
+    ("data/segmentation.py", "DropoutSampler.__init__", "1 -> 2: 1", _ANY_NEGATIVE),
+    ("data/segmentation.py", "DropoutSampler.sample", "1 -> 2: 1*", _ANY_NEGATIVE),
     (
         "data/segmentation.py",
         "LatticeSampler._edges",
@@ -583,7 +589,21 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         _NO_EMPTY_PIECE,
     ),
     ("data/unigram.py", "_Lattice.__init__", "drop the second term: start + 1", _NO_EMPTY_PIECE),
-    ("data/unigram.py", "_Lattice._steps", "1 -> 2: 1*", "no word ends there"),
+    ("data/sorting.py", "bounds", "1 -> 2: 1 (3)", "a second row that does not fit is cut off"),
+    ("data/synthetic/corpus.py", "_Sentences._is_new", "8 -> 9: 8", "any longer hash does"),
+    (
+        "data/tokenizer.py",
+        "Unigram.fit",
+        "10.0 -> 11.0: 10.0",
+        "no text has a special piece, and anything below the rarest one does",
+    ),
+    ("data/unigram.py", "_seeds", "drop the second term: start + 1", _NO_EMPTY_PIECE),
+    ("data/unigram.py", "_Lattice.__init__", "zeros -> ones*", "every element is set below"),
+    ("data/unigram.py", "_Lattice.__init__", "1 -> 2: 1 (3)", "a node that no edge touches"),
+    ("data/unigram.py", "_Lattice._steps", "1 -> 2: 1*", _ANY_NEGATIVE),
+    ("data/unigram.py", "_Lattice._forward", "1 -> 2: 1", _ANY_NEGATIVE),
+    ("data/unigram.py", "_Lattice.__init__", "1 -> 2: 1 (4)", _ANY_NEGATIVE),
+    ("data/unigram.py", "train_unigram", "drop the statement: *", _NO_PROBABILITY),
     (
         "data/tokenizer.py",
         "_split_at",

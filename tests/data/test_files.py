@@ -163,6 +163,17 @@ def test_a_file_in_a_closed_folder_is_reported_with_the_reason(
     assert why_unreadable(folder / "train.en") == "cannot be read: Permission denied"
 
 
+def test_a_file_that_may_not_be_read_is_reported_with_the_reason(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *_: object, **__: object) -> object:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    assert why_unreadable(folder / "train.en") is None
+    monkeypatch.setattr(Path, "open", refuse)
+    assert why_unreadable(folder / "train.en") == "cannot be read: Permission denied"
+
+
 @pytest.mark.parametrize("name", ["absent", "train.en/within", "a\0b"])
 def test_what_is_no_file_is_said_to_be_missing(folder: Path, name: str) -> None:
     assert why_unreadable(folder / name) == "there is no such file"

@@ -440,3 +440,8 @@ def test_a_split_without_a_pair_reads_back_as_one(tmp_path: Path, folder: Path) 
         assert len(encoded["train"]) == len(encoded["train"].src.flat) == 0
         assert encoded["dev"].src.flat.tolist() == 2 * prepared.dev.src.flat.tolist()
         assert encoded["dev"].tgt.flat.tolist() == 2 * prepared.dev.tgt.flat.tolist()
+
+
+def test_another_process_is_waited_for_without_end(cache: Path) -> None:
+    """It may train a tokenizer for hours; without the lock both would do so."""
+    assert encodings._lock_of("entry").timeout == -1

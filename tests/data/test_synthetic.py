@@ -223,3 +223,20 @@ def test_dev_and_test_have_a_twenty_fourth_and_at_most_five_hundred() -> None:
         assert option == "test_size"
         assert not list(Synthetic(size=size, test_size=most + 1).problems())
     assert not list(Synthetic(size=240).problems())
+
+
+def test_fingerprints_of_every_number_of_test_sentences_are_recalled_as_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path))
+    sizes = (None, 11, 12)
+    corpora = [Synthetic(size=240, test_size=size) for size in sizes]
+    first = [corpus.fingerprint() for corpus in corpora]
+    assert len(set(first)) == len(sizes)
+    assert [corpus.fingerprint() for corpus in corpora] == first
+
+
+def test_test_long_begins_one_token_beyond_training(text: CorpusText) -> None:
+    long = text.tests["test_long"]
+    lengths = [len(line.split()) for line in (*long.src, *long.tgt)]
+    assert min(lengths) == LONGEST + 1

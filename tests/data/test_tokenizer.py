@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,7 +12,17 @@ import pytest
 from pydantic import ValidationError
 
 from ablate.data.corpus import Bitext, CorpusText
-from ablate.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, TokenizerPair
+from ablate.data.tokenizer import (
+    BOS,
+    EOS,
+    PAD,
+    SPECIAL,
+    UNK,
+    FrequencyTokenizer,
+    LimitedTokenizer,
+    Tokenizer,
+    TokenizerPair,
+)
 from ablate.errors import DataError
 from ablate.registry import build, choose, slots
 from tests.data.texts import corpus_text, multi30k_and_bpe, needs_multi30k
@@ -227,3 +238,30 @@ def test_each_side_has_its_own_pieces_and_the_training_text_alone_teaches_them(n
     assert tokenizers.src_pieces([UNK]) != tokenizers.src_pieces(ids[:1])
     back = tokenizers.encode_tgt(["der Hund"])[0][:-1]
     assert "".join(tokenizers.tgt_pieces(back)).replace("▁", " ").strip() == "der Hund"
+
+
+@pytest.mark.parametrize("name", ["bpe", "unigram"])
+def test_a_vocabulary_of_just_the_characters_and_special_ids_is_enough(name: str) -> None:
+    lines = ("ab ba cab",)
+    text = replace(corpus_text(), train=Bitext(lines, lines))
+    n_needed = len(SPECIAL) + len("▁abc")
+    assert trained_pair(name, text, vocab_size=n_needed).vocabulary.n_src == n_needed
+    with pytest.raises(DataError, match=f"is {n_needed - 1}, but the text needs {n_needed}"):
+        trained_pair(name, text, vocab_size=n_needed - 1)
+
+
+def test_a_vocabulary_of_words_has_the_size_that_is_asked_for() -> None:
+    for size in (5, 8, 12):
+        assert trained_pair("word", corpus_text(), vocab_size=size).vocabulary.n_src == size
+
+
+def test_an_option_of_the_tokenizers_has_one_default() -> None:
+    """Whether a tokenizer states it or takes it from the contract."""
+    defaults: dict[str, set[object]] = {}
+    bases = (Tokenizer, LimitedTokenizer, FrequencyTokenizer)
+    classes: list[type] = [*bases, *(entry.cls for entry in slots()["tokenizer"].values())]
+    for cls in classes:
+        for parameter in inspect.signature(cls).parameters.values():
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+                defaults.setdefault(parameter.name, set()).add(parameter.default)
+    assert {name: len(values) for name, values in defaults.items()} == dict.fromkeys(defaults, 1)
