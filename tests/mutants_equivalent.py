@@ -615,6 +615,8 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("gate/check.py", "Check.moved", "swap the first two: (old, self) (2)", _EITHER_WAY),
     ("gate/check.py", "Check.loosened", "Gt -> GtE: rise > 0*", "a rise of 0 is left out before"),
     ("gate/checks/exact.py", "Exact.moved", "swap the first two*", _EITHER_WAY),
+    ("gate/checks/exact.py", "Exact.result", "LtE -> Lt*", _NEVER_JUST),
+    ("gate/reference_file.py", "text", "88 -> 89: 88", "the width of lines alone"),
     ("gate/checks/finding.py", "FindingCheck._effect", "Gt -> GtE*", "the sign is 1 or -1"),
     ("gate/checks/finding.py", "FindingCheck.bless", "Lt -> LtE: self._rep*", _NEVER_JUST),
     ("gate/checks/finding.py", "FindingCheck._not_replicable", "GtE -> Gt*", _NEVER_JUST),

@@ -309,3 +309,20 @@ def test_a_check_of_another_kind_is_no_looser_one() -> None:
     assert new_seeds.loosened(same_seeds) == ["bleu: kind would be statistical, not paired"]
     assert same_seeds.loosened(new_seeds) == ["bleu: kind would be paired, not statistical"]
     assert isinstance(blessing_of(same_seeds), MeanBlessing)
+
+
+def test_an_effect_that_turned_into_divergence_is_written_to_its_own_spread() -> None:
+    effect = blessed(evidence(CONFIRMED), worse=WORSE)
+    diverged = blessed(evidence({**CONFIRMED, "none": [-1.0] * 3}), worse=WORSE)
+    assert diverged.moved(effect) == ["worse: -12.967 before, every run diverged now"]
+    assert effect.moved(diverged) == ["worse: every run diverged before, -12.967 now"]
+    assert diverged.moved(diverged) == []
+
+
+def test_a_derived_number_that_was_edited_is_told_from_the_one_that_follows() -> None:
+    reference = blessed(evidence({"baseline": TINY}), SEVEN, bleu=BLEU)
+    lowest = blessing_of(reference).lowest
+    wider = blessing_of(reference).model_copy(update={"lowest": 30.0})
+    edited = reference.checks["bleu"].model_copy(update={"blessed": wider})
+    ((_, reason),) = reference.model_copy(update={"checks": {"bleu": edited}}).flaws()
+    assert reason.startswith(f"is 30.0, but {lowest} follows from the values and terms")
