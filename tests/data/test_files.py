@@ -96,6 +96,9 @@ def test_only_the_first_lines_of_many_are_named(folder: Path) -> None:
     (folder / "bad.de").write_text("x\n" * 10)
     (note,) = load(train=("bad.en", "bad.de")).notes
     assert "9 with an empty side (lines 1, 2, 3, 4, 5, ...)" in note
+    (folder / "bad.en").write_text("\n" * 5 + "ok\n" * 5)
+    (note,) = load(train=("bad.en", "bad.de")).notes
+    assert "5 with an empty side (lines 1, 2, 3, 4, 5)" in note
 
 
 def test_training_text_without_a_good_pair_is_an_error(folder: Path) -> None:
