@@ -383,3 +383,14 @@ def test_the_segmentation_of_an_epoch_never_changes(folder: Path) -> None:
         [22, 22, 27, 30, 33, 18, 24, 26, 30],
         [14, 15, 17, 22, 31, 12, 18, 21, 20],
     ]
+
+
+def test_batches_hold_the_text_of_the_epoch_whichever_came_before(folder: Path) -> None:
+    train = prepare(sampling_run(folder)).train
+    batches = Batches(train, 120, PAD)
+    for seed, epoch in ((1, 2), (2, 1), (2, 2), (1, 2)):
+        drawn = train.of_epoch(seed, epoch)
+        for batch in batches.of_epoch(seed, epoch).in_order():
+            for row, src, tgt in zip(batch.index, batch.src, batch.tgt_out, strict=True):
+                assert src[src != PAD].tolist() == drawn.src[int(row)].tolist()
+                assert tgt[tgt != PAD].tolist() == drawn.tgt[int(row)].tolist()
