@@ -577,6 +577,15 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("data/prepare.py", "_entry", "32 -> 33: 32", "the name of a file in the cache"),
     ("data/prepare.py", "_key", "32 -> 33: 32", "the name of a file in the cache"),
     ("data/tokenizer.py", "Unigram.fit", "False -> True: False", "no piece is a byte"),
+    ("data/encodings.py", "_remove_drafts", "0 -> 1: 0", "seconds to wait for a held lock"),
+    ("data/prepare.py", "_key", "swap the first two: (text*", "either order tells texts apart"),
+    ("data/segmentation.py", "_with_shares", "0.0 -> 1.0: 0.0", "all ways share the factor"),
+    (
+        "data/segmentation.py",
+        "DropoutSampler._ranks",
+        "drop a minus: -2",
+        "no text has the pair of special pieces that has this key",
+    ),
     ("data/prepare.py", "_entry", "swap the first two*", "the order is that of a hash's input"),
     (
         "data/segmentation.py",

@@ -118,6 +118,8 @@ def test_ragged_keeps_sentences() -> None:
     assert [ids.tolist() for ids in ragged.take(np.array([2, 0]))] == [[9, EOS], [7, 8, EOS]]
     assert [ids.tolist() for ids in ragged.cut(2)] == [[7, EOS], [EOS], [9, EOS]]
     assert [ids.tolist() for ids in ragged] == sentences, "cutting changed the original"
+    different = Ragged.of([[1, 2, 3], [4, 5, 6], [7]])
+    assert [ids.tolist() for ids in different.cut(2)] == [[1, 3], [4, 6], [7]]
     assert list(Ragged.of([])) == []
     with pytest.raises(IndexError):
         ragged[3]

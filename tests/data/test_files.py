@@ -221,6 +221,7 @@ def test_the_fingerprint_is_of_the_content_not_the_names(folder: Path) -> None:
         ({"train": ("train.en", "train.en")}, "train", "has 'train.en' on both sides"),
         ({"tests": {"news": ("dev.en", "dev.en")}}, "tests.news", "has 'dev.en' on both sides"),
         ({"train": ("empty", "train.de")}, "train", "the source has 1 line, the target 3"),
+        ({"dev": ("empty", "train.de")}, "dev", "the source has 1 line, the target 3"),
         ({"train": ("empty", "dev.de")}, "train", "1 of 1 pairs left out: 1 with an empty side"),
         ({"dev": ("dev.en", "empty")}, "dev", "repair it first: 1 with an empty side (line 1)"),
         ({"tests": {"x": ("broken", "dev.de")}}, "tests.x", "1 with invalid UTF-8 (line 1)"),

@@ -445,3 +445,24 @@ def test_a_split_without_a_pair_reads_back_as_one(tmp_path: Path, folder: Path) 
 def test_another_process_is_waited_for_without_end(cache: Path) -> None:
     """It may train a tokenizer for hours; without the lock both would do so."""
     assert encodings._lock_of("entry").timeout == -1
+
+
+def test_a_fingerprint_that_is_unknown_before_the_text_is_there_is_known_afterwards(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a corpus that is not pinned and has yet to be downloaded."""
+    known, load, fingerprint = prepare(run_spec(folder)), Files.load, Files.fingerprint
+    loaded: list[Files] = []
+
+    def noted(corpus: Files) -> CorpusText:
+        loaded.append(corpus)
+        return load(corpus)
+
+    def only_of_loaded(corpus: Files) -> str:
+        if not loaded:
+            raise DataError("not downloaded")
+        return fingerprint(corpus)
+
+    monkeypatch.setattr(Files, "load", noted)
+    monkeypatch.setattr(Files, "fingerprint", only_of_loaded)
+    assert prepare(run_spec(folder)).corpus_fingerprint == known.corpus_fingerprint
