@@ -586,6 +586,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "drop a minus: -2",
         "no text has the pair of special pieces that has this key",
     ),
+    ("data/segmentation.py", "LatticeSampler._edges", "0.0 -> 1.0: 0.0", "it is the only way"),
     ("data/prepare.py", "_entry", "swap the first two*", "the order is that of a hash's input"),
     (
         "data/segmentation.py",
