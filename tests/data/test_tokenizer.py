@@ -265,3 +265,14 @@ def test_an_option_of_the_tokenizers_has_one_default() -> None:
             if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
                 defaults.setdefault(parameter.name, set()).add(parameter.default)
     assert {name: len(values) for name, values in defaults.items()} == dict.fromkeys(defaults, 1)
+    for name in NAMES:
+        tokenizer = build(Tokenizer, choose(Tokenizer, name))
+        assert tokenizer.joint in defaults["joint"]
+        assert tokenizer.lowercase in defaults["lowercase"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_joint_vocabulary_does_not_depend_on_which_side_is_the_source(name: str) -> None:
+    text = corpus_text()
+    swapped = replace(text, train=Bitext(text.train.tgt, text.train.src))
+    assert trained_pair(name, text).to_json() == trained_pair(name, swapped).to_json()
