@@ -573,6 +573,8 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("data/parallel.py", "paired", "0 -> 1: 0 (4)", _NOT_READ),
     ("data/segmentation.py", "_with_shares", "1 -> 2: 1", "one number more than is read"),
     ("data/parallel.py", "_Problems.filter", "swap src and tgt*", "a problem is of the pair"),
+    ("data/batches.py", "Batches._moved", "True -> False: True", "whether the host waits"),
+    ("data/corpus.py", "Bitext.on_disk", "swap the first two*", "both are empty"),
     ("data/corpus.py", "Bitext.__len__", "src -> *", "both sides have as many lines"),
     ("data/prepare.py", "_entry", "32 -> 33: 32", "the name of a file in the cache"),
     ("data/prepare.py", "_key", "32 -> 33: 32", "the name of a file in the cache"),
