@@ -115,6 +115,9 @@ def test_ragged_keeps_sentences() -> None:
     ragged = Ragged.of(sentences)
     assert [ids.tolist() for ids in ragged] == sentences
     assert ragged[-1].tolist() == [9, EOS]
+    assert ragged[-3].tolist() == [7, 8, EOS]
+    with pytest.raises(IndexError):
+        ragged[-4]
     assert [ids.tolist() for ids in ragged.take(np.array([2, 0]))] == [[9, EOS], [7, 8, EOS]]
     assert [ids.tolist() for ids in ragged.cut(2)] == [[7, EOS], [EOS], [9, EOS]]
     assert [ids.tolist() for ids in ragged] == sentences, "cutting changed the original"
