@@ -565,7 +565,6 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "swap the first two: (Distributed.name, FullySharded.name)",
         _NO_ORDER,
     ),
-)
     ("data/encodings.py", "CacheWriter.write", "False -> True: False*", "the ids are only written"),
     ("data/encodings.py", "CacheWriter.finish", "sorted -> list*", "files are read by their names"),
     ("data/parallel.py", "check_cleaned", "0 -> 1: 0", _NOT_READ),
@@ -605,7 +604,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         _NO_EMPTY_PIECE,
     ),
     ("data/unigram.py", "_Lattice.__init__", "drop the second term: start + 1", _NO_EMPTY_PIECE),
-    ("data/sorting.py", "bounds", "1 -> 2: 1 (3)", "a second row that does not fit is cut off"),
+    ("data/order.py", "bounds", "1 -> 2: 1 (3)", "a second row that does not fit is cut off"),
     ("data/synthetic/corpus.py", "_Sentences._is_new", "8 -> 9: 8", "any longer hash does"),
     (
         "data/tokenizer.py",

@@ -12,7 +12,7 @@ import pytest
 from ablate import config
 from ablate.config import Experiment
 from ablate.errors import StoreError
-from ablate.gate.blessing import bless, first_reference, forecast, provisional_reference
+from ablate.gate.bless import bless, first_reference, forecast, provisional_reference
 from ablate.gate.check import Check
 from ablate.gate.checks.exact import Exact
 from ablate.gate.checks.finding import FindingCheck
