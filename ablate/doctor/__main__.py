@@ -5,14 +5,14 @@ import traceback
 
 import torch
 
-from ablate.doctor.checks import CHECKS
+from ablate.doctor.examination import CHECKS
 from ablate.doctor.results import Target
 from ablate.errors import first_line_with_type
 from ablate.processes import die_with_parent
 
 
 def main() -> int:
-    """Make one check; return the exit status."""
+    """Make the check that the arguments name; return the exit status."""
     name, line = sys.argv[1:]
     die_with_parent()
     torch.set_num_threads(1)  # as in runs

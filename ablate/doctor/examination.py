@@ -1,20 +1,74 @@
-"""All checks in order: those of the machine first, then each device by itself."""
+"""The list of checks; those of the machine are made first, then those of each device.
+
+A check that computes runs in a process of its own with a time limit, so that a crash is a result.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from typing import Literal
 
-from ablate.doctor.checks import CHECKS, Check
-from ablate.doctor.isolation import COMMAND, run_in_process
+from ablate.doctor import computation, folders, hardware, software
 from ablate.doctor.results import CheckResult, Diagnosis, Target, broken, not_applicable
 from ablate.errors import AblateError
 from ablate.runner import devices
+from ablate.runner.backends.local import python_path
 from ablate.runner.devices import Device
+
+Kind = Literal["cpu", "cuda"]
+_MINUTE_S = 60.0
+_GPU: tuple[Kind, ...] = ("cuda",)
+_ANY: tuple[Kind, ...] = ("cpu", "cuda")
+COMMAND = (sys.executable, "-P", "-m", "ablate.doctor")
+"""Starts the process; the name of the check and the target, as JSON, follow."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check.
+
+    Attributes:
+        name: in tables.
+        examine: makes the check; an exception means ``broken``.
+        limit_s: after how many seconds its process is killed; None for a check that computes
+            nothing and needs no process of its own.
+        kinds: of devices that it is made on; empty for a check of the machine.
+    """
+
+    name: str
+    examine: Callable[[Target], CheckResult]
+    limit_s: float | None = None
+    kinds: tuple[Kind, ...] = ()
+
+
+CHECKS = (
+    Check("python", software.python),
+    Check("libraries", software.libraries),
+    Check("corpora", folders.corpora),
+    Check("cache", folders.cache),
+    Check("disk", folders.disk),
+    Check("file locks", folders.locks),
+    Check("cpu", hardware.cpu),
+    Check("gpus", hardware.gpus, _MINUTE_S),
+    Check("gpu memory", hardware.gpu, _MINUTE_S, _GPU),
+    Check("bf16", computation.bf16, _MINUTE_S, _ANY),
+    Check("graph capture", computation.capture, _MINUTE_S, _GPU),
+    Check("engine as eager", computation.engines, _MINUTE_S, _ANY),
+    Check("runs side by side", computation.side_by_side, _MINUTE_S, _ANY),
+    Check("determinism", computation.determinism, _MINUTE_S, _ANY),
+    Check("speed", computation.speed, _MINUTE_S, _ANY),
+    Check("compile", computation.compiler, 2 * _MINUTE_S, _ANY),
+)
+"""All checks, in the order of the table."""
 
 
 def examine(
@@ -23,7 +77,7 @@ def examine(
     checks: Sequence[Check] = CHECKS,
     command: Sequence[str] = COMMAND,
 ) -> Diagnosis:
-    """Make every check, each device's at the same time as those of the others.
+    """Make every check; devices are checked at the same time.
 
     Args:
         names: of devices: ``auto``, ``cpu``, ``cuda``, or GPUs by number, ``cuda:0,2``.
@@ -47,12 +101,61 @@ def examine(
     return Diagnosis(tuple(chain(of_machine, *of_devices)))
 
 
+def run_in_process(
+    name: str,
+    target: Target,
+    limit_s: float,
+    variables: Mapping[str, str],
+    command: Sequence[str] = COMMAND,
+) -> CheckResult:
+    """Make a check in a process of its own; ``broken`` if it crashes or exceeds the time limit.
+
+    Args:
+        name: of the check.
+        target: to check.
+        limit_s: after how many seconds the process is killed.
+        variables: added to the environment of the process.
+        command: starts the process.
+    """
+    process = subprocess.Popen(
+        [*command, name, target.to_line()],
+        env={**os.environ, **variables, "PYTHONPATH": python_path()},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # so that its children can be killed with it
+    )
+    try:
+        output, errors = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        return broken(
+            f"gave no answer within {limit_s:g} s and was killed; the device hangs, or others "
+            "keep the machine busy: try again when it is idle"
+        )
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    status = process.returncode
+    if status < 0:
+        guess = " (out of memory?)" if -status == signal.SIGKILL else ""
+        return broken(f"its process was killed by {signal.Signals(-status).name}{guess}")
+    if status > 0:
+        lines = [line.strip() for line in errors.splitlines() if line.strip()]
+        return broken(": ".join(["failed", *lines[-1:]]))
+    try:
+        return CheckResult.from_line(output.strip().rpartition("\n")[2])
+    except (ValueError, TypeError):
+        return broken(f"gave no result but {output.strip()[-200:]!r}")
+
+
 def _devices(names: str, results: Sequence[CheckResult]) -> tuple[Device, ...]:
     """Return the devices to check, of those that CUDA can use.
 
-    This process does not count GPUs itself: CUDA would then occupy memory on them, and the checks
-    would report this process as another user. The check of the GPUs has counted them, in a process
-    that has ended.
+    The check of the GPUs has counted them, in a process that has ended. If this process did, CUDA
+    would occupy memory on them, and the checks would report this process as another user.
     """
     gpus = next((result for result in results if result.name == "gpus"), None)
     if gpus is not None and gpus.outcome == "broken":
@@ -67,7 +170,6 @@ def _devices(names: str, results: Sequence[CheckResult]) -> tuple[Device, ...]:
 def _run_check(
     check: Check, target: Target, device: Device | None, command: Sequence[str]
 ) -> CheckResult:
-    """Return the result of a check; an exception is a result, too."""
     name = "" if device is None else str(device)
     start = time.perf_counter()
     if device is not None and device.kind not in check.kinds:

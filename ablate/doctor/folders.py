@@ -18,11 +18,11 @@ import ablate.data
 import ablate.parts  # noqa: F401 - with ablate.data, registers everything
 from ablate.data.cache import cache_folder
 from ablate.data.corpus import Corpus
-from ablate.doctor.isolation import environment
 from ablate.doctor.results import CheckResult, Target, broken, ok, warning
 from ablate.registry import build, slots
+from ablate.runner.backends.local import python_path
 
-_GIB, _MIB = 2**30, 2**20
+_GIB = 2**30
 _LOW_GIB = 5.0  # a base model takes 0.25 GiB, and so does each of its last checkpoints
 _TOO_LOW_GIB = 0.25
 _IS_LOCKED = 3
@@ -70,7 +70,12 @@ def cache(_: Target) -> CheckResult:
             f"{folder} cannot be written ({error.strerror or error}), so that every run encodes "
             "its corpus anew; set ABLATE_CACHE to a folder of yours"
         )
-    n_mib = _mib(folder)
+    n_bytes = 0
+    for root, _folders, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):  # a run may remove it meanwhile
+                n_bytes += (Path(root) / name).lstat().st_size
+    n_mib = n_bytes / 2**20
     n_encoded = sum(entry.is_dir() for entry in folder.glob("encodings/*"))
     return ok(
         f"{folder} can be written; it has {n_encoded} encoded corpora and {n_mib:,.0f} MiB in all",
@@ -130,7 +135,7 @@ def _holds_a_lock(folder: Path) -> bool:
     ):
         other = subprocess.run(
             [sys.executable, "-P", "-c", _TRY_LOCK, lock.lock_file],
-            env=environment(),
+            env={**os.environ, "PYTHONPATH": python_path()},
             capture_output=True,
             timeout=_LOCK_LIMIT_S,
         )
@@ -138,15 +143,6 @@ def _holds_a_lock(folder: Path) -> bool:
 
 
 def _nearest_existing(folder: Path) -> Path:
-    """Return a folder, or the nearest above it that exists, in which it would be made."""
+    """Return a folder, or the nearest parent that exists."""
     absolute = folder.absolute()
     return next(path for path in (absolute, *absolute.parents) if path.is_dir())
-
-
-def _mib(folder: Path) -> float:
-    n_bytes = 0
-    for root, _, names in os.walk(folder):
-        for name in names:
-            with suppress(FileNotFoundError):  # a run may remove it meanwhile
-                n_bytes += (Path(root) / name).lstat().st_size
-    return n_bytes / _MIB

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
+import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from ablate.doctor.nvidia_smi import Gpu, query_gpus
 from ablate.doctor.results import CheckResult, Figure, Target, broken, not_applicable, ok, warning
 from ablate.errors import AblateError, first_line
 from ablate.runner import devices, provenance
@@ -17,6 +20,29 @@ _BUSY_CORES = 0.5  # share of the cores; above it, other programs slow measureme
 _LOW_MEMORY_GIB = 2.0
 _BUSY_GPU = 0.1  # share of a GPU's memory, or of its time, that others use
 _LOW_GPU_MEMORY = 0.1  # share that is free
+_FIELDS = "uuid,name,driver_version,memory.total,memory.used,utilization.gpu,mig.mode.current"
+_PROCESS_FIELDS = "gpu_uuid,pid,used_memory,process_name"
+_LIMIT_S = 20
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One whole GPU; its slices (MIG) are not listed one by one.
+
+    Attributes:
+        uuid: as ``GPU-...``.
+        is_mig: whether it is cut into slices.
+        processes: that compute on it, each with its number, name and memory.
+    """
+
+    uuid: str
+    name: str
+    driver: str
+    total_mib: float
+    used_mib: float
+    busy_percent: int
+    is_mig: bool
+    processes: tuple[str, ...]
 
 
 def cpu(_: Target) -> CheckResult:
@@ -53,7 +79,9 @@ def gpus(target: Target) -> CheckResult:
     cards = query_gpus()
     n_listed = torch.cuda.device_count()
     try:
-        n_cuda = _count_by_cuda() if n_listed else 0
+        if n_listed:
+            torch.cuda.init()
+        n_cuda = torch.cuda.device_count()  # once initialised, CUDA counts and not NVML
         chosen = devices.find(target.devices) if n_cuda else ()
         if not n_cuda and target.devices != "auto":
             devices.find(target.devices)  # raises an error that says what is missing
@@ -78,7 +106,8 @@ def gpu(_: Target) -> CheckResult:
     """Check the memory of a GPU, and whether other processes use it."""
     cards = query_gpus()  # before CUDA starts: afterwards this process is listed, too
     properties = torch.cuda.get_device_properties(0)
-    card = _card_of(str(getattr(properties, "uuid", "")), cards)
+    uuid = str(getattr(properties, "uuid", ""))
+    card = next((each for each in cards or () if each.uuid.removeprefix("GPU-") == uuid), None)
     free, total = (n_bytes / _GIB for n_bytes in torch.cuda.mem_get_info(0))
     figures: dict[str, Figure] = {
         "gpu": properties.name,
@@ -91,7 +120,15 @@ def gpu(_: Target) -> CheckResult:
         f"{free:.1f} of {total:.1f} GiB free"
     )
     if card is None or card.is_mig or not card.total_mib:
-        text += f"; {_gap(card)}: who else is on it is not known"
+        if card is None:
+            gap = "nvidia-smi does not list it"
+        else:
+            gap = (
+                "a slice of a GPU with MIG"
+                if card.is_mig
+                else "nvidia-smi gives no size of its memory"
+            )
+        text += f"; {gap}: who else is on it is not known"
         return _judge_memory(text, free / total, figures)
     figures |= {"driver": card.driver, "busy_percent": card.busy_percent}
     figures["other_processes"] = len(card.processes)
@@ -107,26 +144,14 @@ def gpu(_: Target) -> CheckResult:
     return _judge_memory(f"{text}; no other process is on it", free / total, figures)
 
 
-def _gap(card: Gpu | None) -> str:
-    """Return why ``nvidia-smi`` does not show who uses a GPU."""
-    if card is None:
-        return "nvidia-smi does not list it"
-    return "a slice of a GPU with MIG" if card.is_mig else "nvidia-smi gives no size of its memory"
-
-
 def _judge_memory(text: str, share: float, figures: dict[str, Figure]) -> CheckResult:
     if share < _LOW_GPU_MEMORY:
         return warning(f"{text}; little is free: runs may end as oom", **figures)
     return ok(text, **figures)
 
 
-def _count_by_cuda() -> int:
-    torch.cuda.init()
-    return torch.cuda.device_count()  # once initialised, CUDA counts and not NVML
-
-
 def _unused(cards: list[Gpu] | None) -> str:
-    """Say that there are GPUs which PyTorch cannot use, and why."""
+    """Return that there are GPUs which PyTorch cannot use, and why."""
     if not cards:
         return ""
     names = ", ".join(card.name for card in cards)
@@ -139,10 +164,6 @@ def _unused(cards: list[Gpu] | None) -> str:
     return f"; nvidia-smi lists {names}, but {reason}"
 
 
-def _card_of(uuid: str, cards: list[Gpu] | None) -> Gpu | None:
-    return next((card for card in cards or () if card.uuid.removeprefix("GPU-") == uuid), None)
-
-
 def _free_gib() -> float | None:
     """Return the memory that is available without swapping; None on systems other than Linux."""
     try:
@@ -151,3 +172,50 @@ def _free_gib() -> float | None:
         return None
     kib = next((line.split()[1] for line in lines if line.startswith("MemAvailable:")), None)
     return None if kib is None else int(kib) / 2**20
+
+
+def query_gpus() -> list[Gpu] | None:
+    """Return the GPUs of this machine; None without ``nvidia-smi``, or where it fails.
+
+    Source: ``nvidia-smi --help-query-gpu`` and ``--help-query-compute-apps``.
+    """
+    cards, processes = _rows("gpu", _FIELDS), _rows("compute-apps", _PROCESS_FIELDS)
+    if cards is None:
+        return None
+    return [
+        Gpu(
+            uuid=uuid,
+            name=name,
+            driver=driver,
+            total_mib=_number(total),
+            used_mib=_number(used),
+            busy_percent=int(_number(busy)),
+            is_mig=mig == "Enabled",
+            processes=tuple(_process(*row[1:]) for row in processes or () if row[0] == uuid),
+        )
+        for uuid, name, driver, total, used, busy, mig in cards
+    ]
+
+
+def _rows(what: str, fields: str) -> list[list[str]] | None:
+    command = ["nvidia-smi", f"--query-{what}={fields}", "--format=csv,noheader,nounits"]
+    try:
+        process = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if process.returncode:
+        return None
+    rows = csv.reader(io.StringIO(process.stdout), skipinitialspace=True)
+    return [row for row in rows if len(row) == fields.count(",") + 1]
+
+
+def _number(text: str) -> float:
+    """Return a number; 0 where the driver gives none, as in ``[N/A]``."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def _process(pid: str, used: str, name: str) -> str:
+    return f"{pid} {name.rpartition('/')[2]}, {_number(used) / 1024:.1f} GiB"

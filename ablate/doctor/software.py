@@ -14,7 +14,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 import ablate
-from ablate.doctor.results import CheckResult, Target, broken, not_applicable, ok
+from ablate.doctor.results import CheckResult, Target, broken, ok
 
 _DISTRIBUTION = "ablate-transformer"
 _NOTABLE = ("torch", "numpy", "pydantic", "tokenizers", "sacrebleu")
@@ -38,8 +38,6 @@ class Requirements:
 def python(_: Target) -> CheckResult:
     """Check the version of Python."""
     required = _requirements()
-    if required is None:
-        return _nothing_to_compare()
     installed = platform.python_version()
     if allows(required.python, installed):
         return ok(f"Python {installed}, {required.python} is asked for", version=installed)
@@ -52,8 +50,6 @@ def python(_: Target) -> CheckResult:
 def libraries(_: Target) -> CheckResult:
     """Check that every library is installed, in a version that the package allows."""
     required = _requirements()
-    if required is None:
-        return _nothing_to_compare()
     versions: dict[str, str] = {}
     faults, remedies = [], []
     for name, version_range in required.libraries.items():
@@ -92,14 +88,14 @@ def ranges(texts: Sequence[str]) -> dict[str, SpecifierSet]:
         ValueError: if a requirement cannot be read.
     """
     requirements = map(Requirement, texts)
-    return {each.name: each.specifier for each in requirements if _applies(each)}
+    return {
+        each.name: each.specifier
+        for each in requirements
+        if each.marker is None or each.marker.evaluate()
+    }
 
 
-def _applies(requirement: Requirement) -> bool:
-    return requirement.marker is None or requirement.marker.evaluate()
-
-
-def _requirements() -> Requirements | None:
+def _requirements() -> Requirements:
     """Return the requirements of the checkout, or else of the installed distribution."""
     file = Path(ablate.__file__).parents[1] / "pyproject.toml"
     if file.is_file():
@@ -107,15 +103,6 @@ def _requirements() -> Requirements | None:
         if project.get("name") == _DISTRIBUTION:
             python = SpecifierSet(project["requires-python"])
             return Requirements(python, ranges(project["dependencies"]), "pyproject.toml")
-    try:
-        python = SpecifierSet(metadata(_DISTRIBUTION)["Requires-Python"] or "")
-    except PackageNotFoundError:
-        return None
+    python = SpecifierSet(metadata(_DISTRIBUTION)["Requires-Python"] or "")
     installed = ranges(requires(_DISTRIBUTION) or ())
     return Requirements(python, installed, f"{_DISTRIBUTION} as installed")
-
-
-def _nothing_to_compare() -> CheckResult:
-    return not_applicable(
-        f"there is neither a pyproject.toml nor an installed {_DISTRIBUTION} to compare with"
-    )

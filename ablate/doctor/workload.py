@@ -54,7 +54,6 @@ LAPTOP = Size(d_model=64, n_layers=2, n_ids=2000, batch_tokens=4096)
 
 
 def _spec(size: Size, dropout: float) -> RunSpec:
-    """Return a run of that size."""
     return RunSpec.model_validate(
         {
             "corpus": "synthetic",

@@ -1,9 +1,11 @@
-"""Examinations: which checks are made on what, in which order, and how they are printed."""
+"""Examinations: which checks are made on what, in processes of their own, and the output."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -14,8 +16,8 @@ import torch
 
 from ablate import api
 from ablate.cli.app import app
-from ablate.doctor import CHECKS, CheckResult, Diagnosis, examine, hardware
-from ablate.doctor.checks import Check
+from ablate.doctor import CheckResult, Diagnosis, examine, hardware
+from ablate.doctor.examination import Check, run_in_process
 from ablate.doctor.results import Target, broken, not_applicable, ok, warning
 from ablate.errors import AblateError
 
@@ -35,16 +37,6 @@ def _fine(_: Target) -> CheckResult:
 
 def _fails(_: Target) -> CheckResult:
     raise OSError("the disk is on fire")
-
-
-def _with_gpus(monkeypatch: pytest.MonkeyPatch, n: int) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: n)
-    monkeypatch.setattr(torch.cuda, "init", lambda: None)
-
-
-def test_names_of_checks_are_distinct() -> None:
-    assert len({check.name for check in CHECKS}) == len(CHECKS)
 
 
 def test_what_a_check_raises_is_a_broken_line_and_the_others_go_on(tmp_path: Path) -> None:
@@ -101,7 +93,7 @@ def test_only_devices_that_cuda_reaches_are_checked(
 def test_a_missing_device_is_a_result_and_no_device_is_checked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    _with_gpus(monkeypatch, 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     checks = (Check("gpus", hardware.gpus), Check("speed", _fails, 30.0, ("cpu", "cuda")))
     diagnosis = examine("cuda", tmp_path, checks=checks)
     assert [(r.name, r.outcome) for r in diagnosis.results] == [("gpus", "broken")]
@@ -154,9 +146,12 @@ def test_the_table_has_a_line_for_each_check(doctor: Callable[..., tuple[int, st
 
 
 def test_a_fit_machine_ends_with_0(doctor: Callable[..., tuple[int, str]]) -> None:
-    status, output = doctor(RESULTS[:1])
+    both = tuple(CheckResult("ok", "fine", {}, "speed", f"cuda:{n}") for n in range(2))
+    status, output = doctor(both)
     assert status == 0
     assert output.splitlines()[-1].startswith("This machine is fit.")
+    assert "speed cuda:0" in output
+    assert "speed cuda:1" in output
 
 
 def test_json_is_for_scripts(doctor: Callable[..., tuple[int, str]]) -> None:
@@ -166,8 +161,64 @@ def test_json_is_for_scripts(doctor: Callable[..., tuple[int, str]]) -> None:
     assert report["checks"] == [asdict(result) for result in RESULTS]
 
 
-def test_several_devices_are_told_apart(doctor: Callable[..., tuple[int, str]]) -> None:
-    both = tuple(CheckResult("ok", "fine", {}, "speed", f"cuda:{n}") for n in range(2))
-    _, output = doctor(both)
-    assert "speed cuda:0" in output
-    assert "speed cuda:1" in output
+def _of(code: str, target: Target, limit_s: float = 30.0, **environment: str) -> CheckResult:
+    return run_in_process("speed", target, limit_s, environment, [sys.executable, "-c", code])
+
+
+@pytest.mark.e2e
+def test_a_process_is_given_the_check_the_target_and_the_environment(target: Target) -> None:
+    code = (
+        "import json, os, sys\n"
+        "print('noise')\n"
+        "target = json.loads(sys.argv[2])\n"
+        'sentence = f\'{sys.argv[1]} {target["device"]} {os.environ["MARK"]}\'\n'
+        "print(json.dumps({'outcome': 'ok', 'sentence': sentence}))"
+    )
+    assert _of(code, target, MARK="yes").sentence == "speed cpu yes"
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("code", "sentence"),
+    [
+        ("import os; os.kill(os.getpid(), 11)", "its process was killed by SIGSEGV"),
+        ("import os; os.kill(os.getpid(), 9)", "its process was killed by SIGKILL (out of memory"),
+        ("raise RuntimeError('CUDA error: bad')", "failed: RuntimeError: CUDA error: bad"),
+        ("import sys; sys.exit(3)", "failed"),
+        ("print('all is well')", "gave no result but 'all is well'"),
+        ("print('[1]')", "gave no result but"),
+    ],
+)
+def test_a_process_that_fails_is_a_broken_check(code: str, sentence: str, target: Target) -> None:
+    result = _of(code, target)
+    assert result.outcome == "broken"
+    assert result.sentence.startswith(sentence)
+
+
+@pytest.mark.e2e
+def test_a_process_that_hangs_is_killed_with_what_it_has_started(
+    target: Target, tmp_path: Path
+) -> None:
+    file = tmp_path / "child"
+    code = (
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        f"open({str(file)!r}, 'w').write(str(child.pid))\n"
+        "time.sleep(600)"
+    )
+    result = _of(code, target, limit_s=2.0)
+    assert result.outcome == "broken"
+    assert "no answer within 2 s" in result.sentence
+    deadline = time.monotonic() + 10
+    while _is_running(int(file.read_text())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _is_running(int(file.read_text()))
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{process}/stat")
+    return not status.exists() or ") Z " not in status.read_text()

@@ -24,17 +24,14 @@ def _own_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("ABLATE_CORPORA", raising=False)
 
 
-def test_corpora_are_told_apart_by_whether_they_are_there(target: Target) -> None:
+def test_corpora_are_available_or_to_be_fetched(
+    monkeypatch: pytest.MonkeyPatch, target: Target, tmp_path: Path
+) -> None:
     result = folders.corpora(target)
     assert result.outcome == "ok"
     assert result.figures["available"] == "synthetic"
     assert "multi30k" in str(result.figures["to_fetch"])
     assert "files" not in result.sentence
-
-
-def test_a_folder_of_corpora_that_is_not_there_is_broken(
-    monkeypatch: pytest.MonkeyPatch, target: Target, tmp_path: Path
-) -> None:
     monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path / "nowhere"))
     result = folders.corpora(target)
     assert result.outcome == "broken"
@@ -70,16 +67,14 @@ def test_room_on_disk(
     assert result.figures["results_free_gib"] == free_gib
 
 
-def test_a_lock_holds_and_nothing_is_left_behind(target: Target) -> None:
+def test_a_lock_holds_and_nothing_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch, target: Target
+) -> None:
     assert not target.results.exists()
     result = folders.locks(target)
     assert result.outcome == "ok", result.sentence
     assert list(target.results.parent.iterdir()) == []
-
-
-def test_locks_that_do_not_hold_are_broken(monkeypatch: pytest.MonkeyPatch, target: Target) -> None:
-    """As on file systems that accept every lock."""
-    monkeypatch.setattr(fcntl, "flock", lambda *_: None)
+    monkeypatch.setattr(fcntl, "flock", lambda *_: None)  # as on file systems without locks
     result = folders.locks(target)
     assert result.outcome == "broken"
     assert "two of them would make the same run" in result.sentence

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from ablate.doctor import hardware, nvidia_smi
-from ablate.doctor.nvidia_smi import Gpu
+from ablate.doctor import hardware
+from ablate.doctor.hardware import Gpu
 from ablate.doctor.results import Target
 from ablate.runner import devices
 
@@ -33,7 +33,7 @@ GPU-aa-bb, 77, [N/A], "a, b"
 def machine(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """An idle machine without GPUs; its attributes can be set."""
     state = SimpleNamespace(
-        cards=None, n_nvml=0, n_cuda=0, load=0.0, free_kib=2**24, free=79.0, init_error=None
+        cards=None, n_nvml=0, n_cuda=0, load=0.0, free_gib=16.0, free=79.0, init_error=None
     )
     state.is_initialised = False
 
@@ -56,42 +56,31 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(hardware, "query_gpus", lambda: state.cards)
     monkeypatch.setattr(os, "getloadavg", lambda: (state.load, 0.0, 0.0))
     monkeypatch.setattr(devices, "n_cores", lambda: 4)
-    monkeypatch.setattr(hardware, "_free_gib", lambda: state.free_kib / 2**20)
+    monkeypatch.setattr(hardware, "_free_gib", lambda: state.free_gib)
     return state
 
 
-def test_an_idle_cpu_is_ok(machine: SimpleNamespace, target: Target) -> None:
-    result = hardware.cpu(target)
-    assert result.outcome == "ok"
-    assert (result.figures["cores"], result.figures["free_gib"]) == (4, 16.0)
-
-
 @pytest.mark.parametrize(
-    ("name", "value", "reason"), [("load", 2.1, "2.1 cores busy"), ("free_kib", 2**20, "oom")]
+    ("state", "outcome", "reason"),
+    [
+        ({}, "ok", "16.0 of them free"),
+        ({"load": 2.1}, "warning", "2.1 cores busy"),
+        ({"free_gib": 1.0}, "warning", "oom"),
+        ({"free_gib": None}, "ok", "a load of"),
+    ],
 )
-def test_a_busy_cpu_or_little_memory_is_a_warning(
-    name: str, value: float, reason: str, machine: SimpleNamespace, target: Target
+def test_a_cpu_is_idle_with_free_memory_or_not(
+    state: dict[str, Any], outcome: str, reason: str, machine: SimpleNamespace, target: Target
 ) -> None:
-    setattr(machine, name, value)
+    vars(machine).update(state)
     result = hardware.cpu(target)
-    assert result.outcome == "warning"
+    assert result.outcome == outcome
     assert reason in result.sentence
+    assert result.figures["cores"] == 4
 
 
-def test_a_system_that_does_not_tell_of_memory_is_ok(
-    machine: SimpleNamespace, target: Target, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hardware, "_free_gib", lambda: None)
-    result = hardware.cpu(target)
-    assert result.outcome == "ok"
-    assert "free" not in result.sentence
-
-
-def test_linux_tells_of_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    free = hardware._free_gib()
-    if Path("/proc/meminfo").exists():
-        assert free is not None
-        assert free > 0
+def test_linux_reports_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not Path("/proc/meminfo").exists() or (hardware._free_gib() or 0) > 0
     monkeypatch.setattr(hardware, "Path", lambda _: Path("/nonexistent"))
     assert hardware._free_gib() is None
 
@@ -113,20 +102,21 @@ def test_a_gpu_that_was_asked_for_and_is_missing_is_broken(
     assert reason in result.sentence
 
 
-def test_gpus_are_counted(machine: SimpleNamespace, target: Target) -> None:
-    machine.n_nvml = machine.n_cuda = 2
+@pytest.mark.parametrize(
+    ("n_nvml", "n_cuda", "outcome", "reason"),
+    [
+        (2, 2, "ok", "used: cuda:0, cuda:1"),
+        (8, 1, "warning", "CUDA_VISIBLE_DEVICES=MIG-"),  # slices
+    ],
+)
+def test_gpus_are_counted_by_cuda(
+    n_nvml: int, n_cuda: int, outcome: str, reason: str, machine: SimpleNamespace, target: Target
+) -> None:
+    machine.n_nvml, machine.n_cuda = n_nvml, n_cuda
     result = hardware.gpus(target)
-    assert result.outcome == "ok"
-    assert "used: cuda:0, cuda:1" in result.sentence
-    assert result.figures == {"gpus_by_cuda": 2, "gpus_by_nvml": 2}
-
-
-def test_slices_are_counted_by_cuda(machine: SimpleNamespace, target: Target) -> None:
-    machine.n_nvml, machine.n_cuda = 8, 1
-    result = hardware.gpus(target)
-    assert result.outcome == "warning"
-    assert "CUDA_VISIBLE_DEVICES=MIG-" in result.sentence
-    assert result.figures == {"gpus_by_cuda": 1, "gpus_by_nvml": 8}
+    assert result.outcome == outcome
+    assert reason in result.sentence
+    assert result.figures == {"gpus_by_cuda": n_cuda, "gpus_by_nvml": n_nvml}
 
 
 def test_a_gpu_that_cuda_cannot_open_is_broken(machine: SimpleNamespace, target: Target) -> None:
@@ -162,46 +152,44 @@ def test_an_idle_gpu_is_ok(machine: SimpleNamespace, target: Target) -> None:
     assert result.figures["capability"] == "9.0"
 
 
-def test_others_on_a_gpu_are_a_warning(machine: SimpleNamespace, target: Target) -> None:
-    machine.cards = [replace(CARD, used_mib=20_480, processes=("1234 python3, 20.0 GiB",))]
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"used_mib": 20_480, "processes": ("1234 python3, 20.0 GiB",)},
+            "20.0 GiB and 0% of its time (1234 python3, 20.0 GiB)",
+        ),
+        ({"busy_percent": 90}, "does not show"),  # as in a container
+    ],
+)
+def test_others_on_a_gpu_are_a_warning(
+    changes: dict[str, Any], sentence: str, machine: SimpleNamespace, target: Target
+) -> None:
+    machine.cards = [replace(CARD, **changes)]
     result = hardware.gpu(target)
     assert result.outcome == "warning"
-    assert "20.0 GiB and 0% of its time (1234 python3, 20.0 GiB)" in result.sentence
+    assert sentence in result.sentence
 
 
-def test_others_that_are_not_shown_are_a_warning(machine: SimpleNamespace, target: Target) -> None:
-    """In a container only memory and time tell that others are at work."""
-    machine.cards = [replace(CARD, busy_percent=90)]
-    result = hardware.gpu(target)
-    assert result.outcome == "warning"
-    assert "does not show" in result.sentence
-
-
-def test_a_slice_is_known_by_its_own_memory(machine: SimpleNamespace, target: Target) -> None:
-    machine.cards = [replace(CARD, is_mig=True, used_mib=80_000)]
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"is_mig": True, "used_mib": 80_000}, "a slice of a GPU with MIG"),
+        ({"uuid": "GPU-other"}, "nvidia-smi does not list it"),
+        ({"total_mib": 0.0}, "nvidia-smi gives no size of its memory"),
+    ],
+)
+def test_a_gpu_that_nvidia_smi_does_not_describe_is_judged_by_cuda(
+    changes: dict[str, Any], reason: str, machine: SimpleNamespace, target: Target
+) -> None:
+    machine.cards = [replace(CARD, **changes)]
     result = hardware.gpu(target)
     assert result.outcome == "ok"
-    assert "a slice of a GPU with MIG" in result.sentence
+    assert f"{reason}: who else is on it is not known" in result.sentence
     machine.free = 4.0
     result = hardware.gpu(target)
     assert result.outcome == "warning"
     assert "oom" in result.sentence
-
-
-def test_a_gpu_that_nvidia_smi_does_not_list_is_known_by_cuda(
-    machine: SimpleNamespace, target: Target
-) -> None:
-    machine.cards = [replace(CARD, uuid="GPU-other")]
-    assert "nvidia-smi does not list it" in hardware.gpu(target).sentence
-
-
-def test_a_gpu_of_which_nvidia_smi_gives_no_memory_is_known_by_cuda(
-    machine: SimpleNamespace, target: Target
-) -> None:
-    machine.cards = [replace(CARD, total_mib=nvidia_smi._number("[N/A]"))]
-    result = hardware.gpu(target)
-    assert result.outcome == "ok"
-    assert "gives no size of its memory: who else is on it is not known" in result.sentence
 
 
 def test_nvidia_smi_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +198,7 @@ def test_nvidia_smi_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         return SimpleNamespace(returncode=0, stdout=PROCESSES if is_processes else LISTED)
 
     monkeypatch.setattr(subprocess, "run", run)
-    first, second = nvidia_smi.query_gpus() or []
+    first, second = hardware.query_gpus() or []
     assert first.processes == ("1234 python3, 38.1 GiB", "77 a, b, 0.0 GiB")
     assert (first.busy_percent, first.is_mig) == (35, False)
     assert second == Gpu(
@@ -228,4 +216,4 @@ def test_without_nvidia_smi_nothing_is_listed(monkeypatch: pytest.MonkeyPatch, h
         return SimpleNamespace(returncode=9, stdout="No devices were found\n")
 
     monkeypatch.setattr(subprocess, "run", run)
-    assert nvidia_smi.query_gpus() is None
+    assert hardware.query_gpus() is None

@@ -205,8 +205,9 @@ def compiler(target: Target) -> CheckResult:
     try:
         result = torch.compile(work)(x)
     except Exception as error:  # whatever the compilers raise
-        sentence = f"--engine compile cannot be used ({first_line(error)}); the other engines can"
-        return warning(sentence)
+        return warning(
+            f"--engine compile cannot be used ({first_line(error)}); the other engines can"
+        )
     seconds = time.perf_counter() - start
     if not torch.allclose(result, work(x), atol=_CAPTURE_TOLERANCE):
         return warning("--engine compile gives wrong numbers; use another engine")
@@ -251,11 +252,9 @@ def _digest_of_steps(
 def _fastest_steps(
     names: Sequence[str], device: torch.device, precision: str
 ) -> tuple[dict[str, float], float]:
-    """Measure the steps of engines that take turns.
+    """Return the seconds of each engine's fastest step, and a share.
 
-    Returns:
-        The seconds of each engine's fastest step, by name; and the FLOP/s of the last engine, as a
-        share of those of a matrix product on as many cores.
+    The share is that of the last engine's FLOP/s in those of a matrix product on as many cores.
     """
     size = TINY if device.type == "cuda" else LAPTOP
     batch = batches(size, 1, device)[0]
