@@ -14,7 +14,7 @@ from rich.console import Console
 
 from ablate import api, config
 from ablate.api.selection import select
-from ablate.cli import show
+from ablate.cli import plan as plan_command
 from ablate.data.tokenizer import PAD
 from ablate.errors import SpecError
 from ablate.measuring import count_parameters
@@ -256,9 +256,9 @@ def test_a_plan_is_readable_in_a_terminal(
 ) -> None:
     plan = probed(tmp_path, "learned")
     console = Console(width=width, highlight=False, markup=False)
-    monkeypatch.setattr(show, "_console", lambda: console)
+    monkeypatch.setattr(plan_command, "console_of_output", lambda: console)
     with console.capture() as captured:
-        show.plan(plan)
+        plan_command.print_plan(plan)
     lines = captured.get().splitlines()
     assert max(map(len, lines)) <= width
     for row in plan.rows:

@@ -1,11 +1,10 @@
-"""``ablate check``; cheap to import, like every command."""
+"""``ablate check``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,23 +13,20 @@ from ablate.cli.output import echo
 from ablate.errors import RunError, SpecError
 from ablate.wording import counted
 
-if TYPE_CHECKING:
-    from ablate.contracts import Finding
-
 
 @guarded
 def check(
     files: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="FILE", help="Python files that register parts; else installed ones."
+            metavar="FILE", help="Python files that register parts. Default: installed plugins."
         ),
     ] = None,
 ) -> int:
-    """Test whether parts of your own keep their contracts; exit 1 if one is broken.
+    """Test whether your own parts keep the contracts of their slots. Exit 1 if one is broken.
 
-    Causality, padding, token by token against all at once, gradients, shapes, saved weights,
-    options: the tests that this package's own parts pass.
+    These are the tests that this package's own parts pass: causality, padding, decoding token by
+    token, gradients, shapes, saved weights, options.
 
     Example: ablate check my_parts.py
     """
@@ -38,24 +34,17 @@ def check(
 
     findings = api.check(files or ())
     if files and not findings:
-        raise SpecError(
-            f"{', '.join(map(str, files))}: registers no part, so no contract is tested"
-        )
+        names = ", ".join(map(str, files))
+        raise SpecError(f"{names}: registers no part, so no contract is tested")
     if not findings:
         raise SpecError("no plugin is installed; name a file, as in `ablate check my_parts.py`")
-    for (slot, part), of_part in groupby(
-        findings, key=lambda finding: (finding.slot, finding.part)
-    ):
-        _show(f"{slot} {part}", list(of_part))
-    return 0 if all(finding.is_kept for finding in findings) else RunError.exit_status
-
-
-def _show(part: str, findings: Sequence[Finding]) -> None:
-    passed = [finding.contract for finding in findings if finding.is_kept]
-    echo(f"{part}: {len(passed)} of {counted(len(findings), 'contract')} kept")
-    if passed:
-        echo(f"  kept: {', '.join(passed)}")
-    for finding in findings:
-        if not finding.is_kept:
+    for part, of_part in groupby(findings, key=lambda each: f"{each.slot} {each.part}"):
+        tested = list(of_part)
+        kept = [finding.contract for finding in tested if finding.is_kept]
+        echo(f"{part}: {len(kept)} of {counted(len(tested), 'contract')} kept")
+        if kept:
+            echo(f"  kept: {', '.join(kept)}")
+        for finding in (each for each in tested if not each.is_kept):
             echo(f"  BROKEN, {finding.contract}: {finding.reason}")
             echo(f"    the contract: {finding.meaning}")
+    return 0 if all(finding.is_kept for finding in findings) else RunError.exit_status

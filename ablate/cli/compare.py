@@ -1,19 +1,20 @@
-"""``ablate compare``; cheap to import, like every command."""
+"""``ablate compare``."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 from typing import Annotated
 
 import typer
 
+from ablate.cli import options
 from ablate.cli.guard import guarded
-from ablate.cli.options import RESULTS, Plugins, Results, load_plugins
+from ablate.cli.output import print_or_write
 
 Name = Annotated[
     str,
     typer.Argument(
-        help="An experiment, a folder of results, or [b]experiment@commit[/b], the tables of a "
+        help="An experiment, a folder of results, or [b]experiment@commit[/b] for the tables of a "
         "commit."
     ),
 ]
@@ -25,26 +26,28 @@ def compare(  # noqa: PLR0913 - one argument for every option of the command
     after: Name,
     spec: Annotated[
         str | None,
-        typer.Argument(metavar="[SPEC]", help="The experiment of folders; all runs unless given."),
+        typer.Argument(
+            metavar="[SPEC]", help="The experiment to compare in two folders. Default: all runs."
+        ),
     ] = None,
     form: Annotated[
         str | None,
         typer.Option("--format", metavar="NAME", help="terminal, markdown, csv or json."),
     ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write to this file, not to standard output."),
-    ] = None,
-    wide: Annotated[bool, typer.Option("--wide", help="All columns beside one another.")] = False,
+    output: options.Output = None,
+    wide: Annotated[bool, typer.Option("--wide", help="Print all columns side by side.")] = False,
     sentences: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Sentences whose translations differ most.")
+        int,
+        typer.Option(
+            min=0, metavar="N", help="Show the N sentences that are translated most differently."
+        ),
     ] = 5,
-    results: Results = RESULTS,
-    plugins: Plugins = None,
+    results: options.Results = options.RESULTS,
+    plugins: options.Plugins = None,
 ) -> None:
     """Compare two experiments, two folders of results or two commits, row by row.
 
-    Rows are matched by spec, else by what they change, else by name.
+    Rows are matched by spec, otherwise by their changes, otherwise by name.
 
     Examples:
       ablate compare results-before results-after pe
@@ -52,12 +55,10 @@ def compare(  # noqa: PLR0913 - one argument for every option of the command
       ablate compare pe@HEAD~3 pe
     """
     from ablate import api
-    from ablate.cli import show
+    from ablate.report import format_of
+    from ablate.report.comparison import FORMATS
 
-    load_plugins(plugins)
-    show.compared(
-        api.compare(before, after, spec, results=results, n_sentences=sentences),
-        form,
-        output,
-        is_wide=wide,
-    )
+    options.load_plugins(plugins)
+    compared = api.compare(before, after, spec, results=results, n_sentences=sentences)
+    form = form or ("terminal" if output is None else format_of(output, FORMATS))
+    print_or_write(partial(compared.text, form), output, is_wide=wide)

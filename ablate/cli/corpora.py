@@ -1,27 +1,31 @@
-"""``ablate corpora``; cheap to import, like every command."""
+"""``ablate corpora``."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ablate.cli import options
 from ablate.cli.guard import guarded
-from ablate.cli.options import Plugins, Spec, load_plugins
-from ablate.cli.output import echo
+from ablate.cli.output import console_of_output, echo, echo_json
+
+if TYPE_CHECKING:
+    from ablate.api import CorpusListing, CorpusStatistics
 
 corpora_app = typer.Typer(help="List the corpora; fetch or show one.")
 
-CorpusName = Annotated[str, typer.Argument(metavar="NAME", help="Of the corpus.")]
+CorpusName = Annotated[str, typer.Argument(metavar="NAME", help="The name of the corpus.")]
 CorpusOptions = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="OPTION=VALUE", help="An option of the corpus; repeatable."),
+    typer.Option("--set", metavar="OPTION=VALUE", help="An option of the corpus. Repeatable."),
 ]
 
 
 @corpora_app.callback(invoke_without_command=True)
-def corpora(context: typer.Context, plugins: Plugins = None) -> None:
+def corpora(context: typer.Context, plugins: options.Plugins = None) -> None:
     """List the corpora; fetch or show one.
 
     Examples:
@@ -38,33 +42,32 @@ def corpora(context: typer.Context, plugins: Plugins = None) -> None:
 
 
 @guarded
-def _list_corpora(plugins: Plugins) -> None:
+def _list_corpora(plugins: options.Plugins) -> None:
     from ablate import api
-    from ablate.cli import show
 
-    load_plugins(plugins)
-    show.corpora(api.corpora())
+    options.load_plugins(plugins)
+    _print_corpora(api.corpora())
 
 
 @corpora_app.command("fetch")
 @guarded
-def fetch(name: CorpusName, options: CorpusOptions = None, plugins: Plugins = None) -> None:
+def fetch(name: CorpusName, values: CorpusOptions = None, plugins: options.Plugins = None) -> None:
     """Download a corpus into the user's cache, and check it.
 
     Example: ablate corpora fetch multi30k --set src=en --set tgt=de
     """
     from ablate import api
 
-    load_plugins(plugins)
-    api.fetch_corpus(name, options or (), lambda line: echo(line, err=True))
+    options.load_plugins(plugins)
+    api.fetch_corpus(name, values or (), lambda line: echo(line, err=True))
 
 
 @corpora_app.command("check")
 @guarded
 def check(
-    spec: Spec,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the faults as JSON.")] = False,
-    plugins: Plugins = None,
+    spec: options.Spec,
+    as_json: options.AsJson = False,
+    plugins: options.Plugins = None,
 ) -> None:
     """Print the faults of an experiment's text that show in no single line.
 
@@ -73,12 +76,11 @@ def check(
     Example: ablate corpora check mine.yaml
     """
     from ablate import api
-    from ablate.cli import show
 
-    load_plugins(plugins)
+    options.load_plugins(plugins)
     faults = api.check_corpus(spec)
     if as_json:
-        show.as_json([asdict(fault) for fault in faults])
+        echo_json([asdict(fault) for fault in faults])
     for fault in () if as_json else faults:
         kind = "error" if fault.is_error else "note"
         echo(f"{kind:5}  {fault.name}  {fault.split}: {fault.text}")
@@ -90,13 +92,51 @@ def check(
 
 @corpora_app.command("show")
 @guarded
-def show_corpus(name: CorpusName, options: CorpusOptions = None, plugins: Plugins = None) -> None:
+def show_corpus(
+    name: CorpusName, values: CorpusOptions = None, plugins: options.Plugins = None
+) -> None:
     """Print the sizes of a corpus and its first pairs.
 
     Example: ablate corpora show synthetic
     """
     from ablate import api
-    from ablate.cli import show
 
-    load_plugins(plugins)
-    show.corpus(api.show_corpus(name, options or ()))
+    options.load_plugins(plugins)
+    _print_statistics(api.show_corpus(name, values or ()))
+
+
+def _print_corpora(listed: Sequence[CorpusListing]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    states = {True: "available", False: "not fetched", None: "needs options"}
+    grid = Table.grid(padding=(0, 2))
+    for corpus in listed:
+        grid.add_row(Text(corpus.name), Text(states[corpus.is_available]), Text(corpus.summary))
+    console_of_output().print(grid)
+
+
+def _print_statistics(corpus: CorpusStatistics) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    console = console_of_output()
+    console.print(Text(f"{corpus.name}  {corpus.src} -> {corpus.tgt}", style="bold"))
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    grid.add_column("split")
+    for header in ("pairs", "source words", "target words", "words per target", "longest"):
+        grid.add_column(header, justify="right")
+    for split in corpus.splits:
+        grid.add_row(
+            split.name,
+            f"{split.n_pairs:,}",
+            f"{split.n_src_words:,}",
+            f"{split.n_tgt_words:,}",
+            f"{split.n_tgt_words / max(1, split.n_pairs):.1f}",
+            f"{split.longest_tgt_words}",
+        )
+    console.print(grid)
+    for source, target in corpus.examples:
+        console.print(Text(f"\n{source}\n{target}"))
+    for note in corpus.notes:
+        console.print(Text(f"\n{note}", style="dim"))

@@ -1,4 +1,4 @@
-"""``ablate gate``; cheap to import, like every command."""
+"""``ablate gate``."""
 
 from __future__ import annotations
 
@@ -9,32 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ablate.cli import options
 from ablate.cli.guard import guarded
-from ablate.cli.options import (
-    RESULTS,
-    Address,
-    Backend,
-    Detach,
-    Device,
-    Engine,
-    Fresh,
-    GpusPerTask,
-    Jobs,
-    NoProbe,
-    Overrides,
-    Plugins,
-    ProbeSeconds,
-    Results,
-    Seeds,
-    Slurm,
-    SlurmPartition,
-    SlurmTime,
-    Spec,
-    StallAfter,
-    backend_options,
-    load_plugins,
-    parse_seeds,
-)
 from ablate.cli.output import echo
 from ablate.errors import SpecError
 
@@ -44,58 +20,57 @@ if TYPE_CHECKING:
 
 @guarded
 def gate(  # noqa: PLR0913 - one argument for every option of the command
-    spec: Spec,
+    spec: options.Spec,
     reference: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The reference, which --bless writes; else [b]pe.reference.yaml[/b] in "
-            "this folder for pe.yaml; its name begins with [b]multi30k-pe[/b] for "
-            "multi30k/pe.yaml in a folder [b]experiments[/b].",
+            help="The reference, which --bless writes. Default: [b]pe.reference.yaml[/b] for "
+            "pe.yaml, [b]multi30k-pe.reference.yaml[/b] for experiments/multi30k/pe.yaml.",
         ),
     ] = None,
     bless: Annotated[
-        bool, typer.Option("--bless", help="Write what the runs measure into the reference.")
+        bool, typer.Option("--bless", help="Write the measured numbers into the reference.")
     ] = False,
     widen: Annotated[
-        bool, typer.Option("--widen", help="With --bless: let checks become looser.")
+        bool, typer.Option("--widen", help="With --bless: allow looser checks.")
     ] = False,
     repeats: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="With --bless: results of the same runs on another kind of machine.",
+            help="With --bless: the results of the same runs on another kind of machine.",
         ),
     ] = None,
     junit: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the verdicts for a CI server too.")
+        Path | None, typer.Option(metavar="FILE", help="Also write the verdicts as JUnit XML.")
     ] = None,
-    seeds: Seeds = None,
-    device: Device = "auto",
-    jobs: Jobs = None,
-    backend: Backend = "local",
-    address: Address = None,
-    slurm_partition: SlurmPartition = None,
-    slurm_time: SlurmTime = None,
-    gpus_per_task: GpusPerTask = None,
-    slurm: Slurm = None,
-    detach: Detach = False,
-    engine: Engine = "auto",
-    overrides: Overrides = None,
-    results: Results = RESULTS,
-    fresh: Fresh = False,
+    seeds: options.Seeds = None,
+    device: options.Device = "auto",
+    jobs: options.Jobs = None,
+    backend: options.Backend = "local",
+    address: options.Address = None,
+    slurm_partition: options.SlurmPartition = None,
+    slurm_time: options.SlurmTime = None,
+    gpus_per_task: options.GpusPerTask = None,
+    slurm: options.Slurm = None,
+    detach: options.Detach = False,
+    engine: options.Engine = "auto",
+    overrides: options.Overrides = None,
+    results: options.Results = options.RESULTS,
+    fresh: options.Fresh = False,
     stored: Annotated[
         bool,
-        typer.Option("--stored", help="Train nothing: take what is stored, whatever code made it."),
+        typer.Option("--stored", help="Train nothing: judge stored runs, whatever code made them."),
     ] = False,
-    probe_seconds: ProbeSeconds = None,
-    no_probe: NoProbe = False,
-    stall_after: StallAfter = None,
-    plugins: Plugins = None,
+    probe_seconds: options.ProbeSeconds = None,
+    no_probe: options.NoProbe = False,
+    stall_after: options.StallAfter = None,
+    plugins: options.Plugins = None,
 ) -> int:
-    """Judge an experiment by a reference: exit 1, and say why, if a number leaves its tolerance.
+    """Judge an experiment by a reference. Exit 1 if a number leaves its tolerance.
 
-    What is missing is trained first.
+    Missing runs are trained first.
 
     Examples:
       ablate gate experiments/pe.yaml --bless --seeds 1,2,3,4,5,6,7
@@ -112,12 +87,11 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
         if is_given and not bless:
             raise SpecError(f"{option} is for --bless; a gate changes no reference")
     from ablate import api
-    from ablate.api.options import RunOptions
 
-    load_plugins(plugins)
+    options.load_plugins(plugins)
     reference = reference or default_reference(spec)
-    options = RunOptions(
-        seeds=parse_seeds(seeds),
+    run_options = api.RunOptions(
+        seeds=options.parse_seeds(seeds),
         overrides=overrides or (),
         device=device,
         jobs=jobs,
@@ -128,7 +102,7 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
         probes=not no_probe,
         stall_after=stall_after,
         backend=backend,
-        backend_options=backend_options(
+        backend_options=options.backend_options(
             slurm,
             detach=detach,
             address=address,
@@ -139,12 +113,12 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
     )
     if bless:
         blessed = api.bless(
-            spec, reference, options, widen=widen, repeats=repeats, is_stored=stored
+            spec, reference, run_options, widen=widen, repeats=repeats, is_stored=stored
         )
-        _show_blessed(blessed)
+        _print_blessed(blessed)
         return blessed.exit_status
-    gated = api.gate(spec, reference, options, junit=junit, is_stored=stored)
-    _show(gated)
+    gated = api.gate(spec, reference, run_options, junit=junit, is_stored=stored)
+    _print_gated(gated)
     return gated.exit_status
 
 
@@ -158,7 +132,7 @@ def default_reference(spec: Path) -> Path:
     return Path(f"{name}.reference.yaml")
 
 
-def _show(gated: Gated) -> None:
+def _print_gated(gated: Gated) -> None:
     from ablate.report.gate import gate_text
 
     is_terminal = sys.stdout.isatty()
@@ -167,7 +141,7 @@ def _show(gated: Gated) -> None:
     echo(text, nl=False, is_styled=True)
 
 
-def _show_blessed(blessed: Blessed) -> None:
+def _print_blessed(blessed: Blessed) -> None:
     for text in (*blessed.loosened, *blessed.moved, *blessed.weakened, *blessed.remarks):
         echo(text)
     for text in blessed.refused:

@@ -17,7 +17,7 @@ from ablate.errors import AblateError, DamagedFileWarning, MissingGlyphWarning
 
 INTERRUPTED = 130
 _CONTINUED = ("run", "gate", "fetch")
-"""Commands that continue what an earlier call has begun; with --fresh they begin anew."""
+"""Commands that continue the work of an interrupted call; with --fresh they begin anew."""
 _CONTINUES = "; the same command continues where this one stopped"
 _BEGINS_ANEW = (
     "; the same command begins anew; without --fresh it continues the runs that were begun, and "
@@ -25,7 +25,7 @@ _BEGINS_ANEW = (
 )
 _CLOSED_PIPE = 141  # as a shell has it: 128 and the number of SIGPIPE
 _JUDGING = ("run", "gate", "check", "doctor")
-"""Commands whose status says whether all is well, which a reader that stops early must not hide."""
+"""Commands whose exit status is a verdict, which a closed pipe must not hide."""
 _OWN_WARNINGS = (DamagedFileWarning, MissingGlyphWarning)
 
 Arguments = ParamSpec("Arguments")
@@ -51,15 +51,15 @@ class Commands(TyperGroup):
 def guarded(command: Callable[Arguments, int | None]) -> Callable[Arguments, None]:
     """Turn the result of a command, or the error it raises, into an exit status.
 
-    A pipe that its reader closes (``ablate parts | head``) is no error, but a judgement that was
-    not read to its end is not one that all is well.
+    A pipe that its reader closes (``ablate parts | head``) is no error, unless the exit status of
+    the command is a verdict.
     """
 
     @functools.wraps(command)
     def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
         try:
             with warnings.catch_warnings():
-                warnings.showwarning = _show
+                warnings.showwarning = _print_warning
                 for category in _OWN_WARNINGS:
                     warnings.simplefilter("default", category)
                 status = command(*args, **kwargs) or 0
@@ -79,7 +79,7 @@ def guarded(command: Callable[Arguments, int | None]) -> Callable[Arguments, Non
     return run
 
 
-def _show(
+def _print_warning(
     message: Warning | str,
     category: type[Warning],
     filename: str,

@@ -1,4 +1,4 @@
-"""``ablate inspect``; cheap to import, like every command."""
+"""``ablate inspect``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ablate.cli import options
 from ablate.cli.guard import guarded
-from ablate.cli.options import RESULTS, Plugins, Results, load_plugins
 from ablate.cli.output import echo
 
 
@@ -18,27 +18,30 @@ def inspect(  # noqa: PLR0913 - one argument for every option of the command
         str,
         typer.Argument(
             metavar="RUN",
-            help="experiment:row:seed, the first characters of a run's hash, or its folder.",
+            help=options.TrainedRun,
         ),
     ],
     sentence: Annotated[
         str | None,
         typer.Option(
-            metavar="TEXT", help="The source sentence; the first of the first test set if not."
+            metavar="TEXT", help="The source sentence. Default: the first of the first test set."
         ),
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="What the decoder is fed; its own translation if not."),
+        typer.Option(
+            metavar="TEXT",
+            help="The target sentence for the decoder. Default: its own translation.",
+        ),
     ] = None,
     output: Annotated[Path, typer.Option(metavar="DIR", help="The folder of the figures.")] = Path(
         "inspect"
     ),
-    device: Annotated[str, typer.Option(metavar="cpu|cuda:0", help="The device.")] = "cpu",
-    results: Results = RESULTS,
-    plugins: Plugins = None,
+    device: options.ModelDevice = "cpu",
+    results: options.Results = options.RESULTS,
+    plugins: options.Plugins = None,
 ) -> None:
-    """Draw every head of a trained run for one sentence, and its positions by distance.
+    """Draw the attention of every head for one sentence, and the similarity of positions.
 
     Each figure is written as SVG and PNG, with its numbers as CSV.
 
@@ -49,7 +52,7 @@ def inspect(  # noqa: PLR0913 - one argument for every option of the command
     """
     from ablate import api
 
-    load_plugins(plugins)
+    options.load_plugins(plugins)
     inspection = api.inspect(run, sentence, target, device=device, results=results)
     for path in inspection.save(output):
         echo(path)

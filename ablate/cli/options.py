@@ -11,14 +11,17 @@ from ablate.errors import SpecError
 from ablate.exports.names import NAMES as TRACKERS
 from ablate.runner.backends.names import NAMES as BACKENDS
 
-Spec = Annotated[Path, typer.Argument(metavar="SPEC", help="The experiment, a YAML file.")]
+_EXECUTION, _MEASUREMENT, _RAY, _SLURM = "Execution", "Measurement", "Ray", "Slurm"
+"""Headings of groups of options."""
+
+Spec = Annotated[Path, typer.Argument(metavar="SPEC", help="The experiment: a YAML file.")]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="PATH=VALUE",
-        help="Change one value of the baseline, as in [b]training.steps=200[/b]; repeatable. "
-        "It is part of the runs' identity.",
+        help="Change a value of the baseline, as in [b]training.steps=200[/b]. Repeatable. Runs "
+        "with other values are other runs.",
     ),
 ]
 Results = Annotated[Path, typer.Option(metavar="DIR", help="The folder of results.")]
@@ -26,72 +29,93 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Plugins = Annotated[
     list[Path] | None,
     typer.Option(
-        "--plugin", metavar="FILE", help="A Python file that registers parts; repeatable."
+        "--plugin", metavar="FILE", help="A Python file that registers parts. Repeatable."
     ),
 ]
 Seeds = Annotated[
-    str | None, typer.Option(metavar="1,2,...", help="Seeds in place of those of the experiment.")
+    str | None, typer.Option(metavar="1,2,...", help="Use these seeds, not the experiment's.")
 ]
 Only = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME", help="Only this row; repeatable. The baseline is called baseline."
+        metavar="NAME", help="Select this row. Repeatable. The baseline is named baseline."
     ),
 ]
-Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda|cuda:0,2", help="The device.")]
+Output = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write to this file, not to standard output.")
+]
+TrainedRun = "experiment:row:seed, the first characters of a run's hash, or the run's folder."
+"""The help of an argument that names a trained run."""
+ModelDevice = Annotated[
+    str, typer.Option("--device", metavar="cpu|cuda:0", help="The device to compute on.")
+]
+Device = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|cpu|cuda|cuda:0,2", help="The devices to use.", rich_help_panel=_EXECUTION
+    ),
+]
 Backend = Annotated[
     str,
     typer.Option(
         metavar="|".join(BACKENDS),
-        help="Where runs are made: on this machine, or on a cluster; docs/running.md has how.",
+        help="Where to train: on this machine, or on a Ray or Slurm cluster (docs/running.md).",
         autocompletion=lambda: list(BACKENDS),
+        rich_help_panel=_EXECUTION,
     ),
 ]
 Address = Annotated[
     str | None,
     typer.Option(
         metavar="local|auto|HOST:PORT",
-        help="Of --backend ray: a cluster started on this machine (by default), the one that it "
-        "belongs to, or the one of that head node.",
+        help="[b]local[/b] (default): start a cluster on this machine. [b]auto[/b]: connect to "
+        "the running cluster of this machine. Otherwise: connect to the cluster of this head node.",
+        rich_help_panel=_RAY,
     ),
 ]
 SlurmPartition = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Of --backend slurm: the partition.")
+    str | None, typer.Option(metavar="NAME", help="The partition.", rich_help_panel=_SLURM)
 ]
 SlurmTime = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="Of --backend slurm: the time limit of a job, as Slurm writes it; 4 hours by default. "
-        "What is not done by then goes on in a new turn.",
+        help="The time limit of a job, in Slurm's format. Default: 4 hours. Runs that need longer "
+        "continue in a new job.",
+        rich_help_panel=_SLURM,
     ),
 ]
 GpusPerTask = Annotated[
     str | None,
     typer.Option(
-        "--gpus-per-task", metavar="N", help="Of --backend slurm: GPUs of a job; by default none."
+        "--gpus-per-task",
+        metavar="N",
+        help="GPUs of each job. Default: none.",
+        rich_help_panel=_SLURM,
     ),
 ]
 Slurm = Annotated[
     list[str] | None,
     typer.Option(
         metavar="KEY=VALUE",
-        help="Of --backend slurm: any other option of sbatch or submitit, as in "
-        "[b]account=NAME[/b]; array_parallelism is how many jobs are at work at the same time, 16 "
-        "by default; repeatable.",
+        help="Any other option of sbatch or submitit, as in [b]account=NAME[/b]. Repeatable. "
+        "[b]array_parallelism[/b] limits the jobs that run at the same time; its default is 16.",
+        rich_help_panel=_SLURM,
     ),
 ]
 Detach = Annotated[
     bool,
     typer.Option(
-        "--detach", help="Of --backend slurm: leave after submission; the same command follows."
+        "--detach",
+        help="Submit the jobs and return. Run the same command again to follow them.",
+        rich_help_panel=_SLURM,
     ),
 ]
 Log = Annotated[
     list[str] | None,
     typer.Option(
         metavar="|".join(TRACKERS),
-        help="Export finished runs for this tracker, into RESULTS/exports; repeatable.",
+        help="Export finished runs for this tracker, into RESULTS/exports. Repeatable.",
         autocompletion=lambda: list(TRACKERS),
     ),
 ]
@@ -100,31 +124,39 @@ Jobs = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        help="Parallel runs on each GPU, by default as many as fit; or cores of the CPU.",
+        help="Parallel runs on each GPU; default: as many as fit. On a CPU: the cores to use.",
+        rich_help_panel=_EXECUTION,
     ),
 ]
 Engine = Annotated[
     str,
     typer.Option(
         metavar="auto|eager|data_parallel|cuda_graph|compile|fully_sharded",
-        help="How training steps are executed; results are equal up to the draws of dropout. "
-        "Runs with [b]devices_per_run[/b] in the experiment have an engine of their own; with "
-        "[b]fully_sharded[/b] their devices split the weights too, from the start.",
+        help="How training steps are executed. All engines compute the same function, but may draw "
+        "other dropout masks. [b]fully_sharded[/b] is for experiments with "
+        "[b]devices_per_run[/b]: the devices split the weights from the start.",
+        rich_help_panel=_EXECUTION,
     ),
 ]
-NoProbe = Annotated[bool, typer.Option("--no-probe", help="Measure no speed and no memory.")]
+NoProbe = Annotated[
+    bool,
+    typer.Option(
+        "--no-probe", help="Do not measure speed and memory.", rich_help_panel=_MEASUREMENT
+    ),
+]
 NoFigures = Annotated[
     bool, typer.Option("--no-figures", envvar="ABLATE_NO_FIGURES", help="Draw no figures.")
 ]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Repeat finished runs.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Train finished runs again.")]
 ProbeSeconds = Annotated[
     float | None,
     typer.Option(
         min=0.0,
         metavar="S",
         envvar="ABLATE_PROBE_SECONDS",
-        help="Seconds for which the speed of each row is measured; by default 8, or less "
-        "where runs are short.",
+        help="How long to measure the speed of each row, in seconds. Default: 8, or less for "
+        "short runs.",
+        rich_help_panel=_MEASUREMENT,
     ),
 ]
 StallAfter = Annotated[
@@ -132,8 +164,9 @@ StallAfter = Annotated[
     typer.Option(
         min=10.0,
         metavar="S",
-        help="Seconds without a sign of life after which a worker is reported, and killed after as "
-        "many again; by default four times the longest silence of its phase, at least 120.",
+        help="Report a worker that has been silent for so many seconds, and kill it after as many "
+        "again. Default: four times the longest silence of its phase, at least 120.",
+        rich_help_panel=_EXECUTION,
     ),
 ]
 RESULTS = Path("results")
@@ -148,11 +181,7 @@ def load_plugins(plugins: list[Path] | None) -> None:
 
 
 def parse_seeds(seeds: str | None) -> tuple[int, ...] | None:
-    """Return comma-separated seeds as numbers.
-
-    Raises:
-        SpecError: if one is not a whole number.
-    """
+    """Return comma-separated seeds as numbers."""
     if seeds is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""``ablate parts``; cheap to import, like every command."""
+"""``ablate parts``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from ablate.cli import options
 from ablate.cli.guard import guarded
-from ablate.cli.options import RESULTS, AsJson, Plugins, Results, load_plugins
-from ablate.cli.output import echo
+from ablate.cli.output import console_of_output, echo, echo_json, echo_rendered, waiting
 from ablate.errors import SpecError
 
 
@@ -34,16 +34,16 @@ def parts(  # noqa: PLR0913 - one argument for every option of the command
     form: Annotated[
         Catalogue, typer.Option("--format", help="The format of the output.")
     ] = Catalogue.terminal,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
     measured: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="SPEC",
-            help="An experiment whose table tells what parts are worth in BLEU; repeatable.",
+            help="Show the BLEU of parts from the table of this experiment. Repeatable.",
         ),
     ] = None,
-    results: Results = RESULTS,
-    plugins: Plugins = None,
+    results: options.Results = options.RESULTS,
+    plugins: options.Plugins = None,
 ) -> None:
     """List every part: its computation, options, source and cost.
 
@@ -55,17 +55,23 @@ def parts(  # noqa: PLR0913 - one argument for every option of the command
       ablate parts rotary
     """
     from ablate import api
-    from ablate.cli import catalogue, show
+    from ablate.cli import catalogue
 
     if as_json and form is not Catalogue.terminal:
         raise SpecError(f"--json and --format {form.value} exclude each other; remove one")
-    load_plugins(plugins)
-    with show.waiting("counting parameters and FLOPs"):
+    options.load_plugins(plugins)
+    with waiting("counting parameters and FLOPs"):
         listed = api.parts(slot, name, measured=measured or (), results=results)
     if as_json or form is Catalogue.json:
-        show.as_json([part.to_json() for part in listed])
+        echo_json([part.to_json() for part in listed])
     elif form is Catalogue.markdown:
         echo(catalogue.markdown(listed), nl=False)
     else:
-        is_one = name is not None or (len(listed) == 1 and listed[0].slot != slot)
-        show.parts(listed, is_full=is_one)
+        console = console_of_output()
+        with console.capture() as captured:
+            if name is not None or (len(listed) == 1 and listed[0].slot != slot):
+                catalogue.details(console, listed[0])
+            else:
+                catalogue.overview(console, listed)
+        lines = captured.get().splitlines()
+        echo_rendered(lines if console.is_terminal else [line.rstrip() for line in lines])

@@ -1,4 +1,4 @@
-"""``ablate runs`` and ``ablate status``; cheap to import, like every command."""
+"""``ablate runs``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ablate.cli import options
 from ablate.cli.guard import guarded
-from ablate.cli.options import RESULTS, AsJson, Results
-from ablate.cli.output import echo
+from ablate.cli.output import console_of_output, echo, echo_json, print_rows
 from ablate.wording import counted
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ Statuses = Annotated[
     typer.Option(
         "--status",
         metavar="STATUS",
-        help="Only runs that are done, diverged, failed, oom, unfinished or unreadable; "
-        "repeatable.",
+        help="List only runs with this status: done, diverged, failed, oom, unfinished or "
+        "unreadable. Repeatable.",
     ),
 ]
 Specs = Annotated[
@@ -40,10 +40,10 @@ Specs = Annotated[
     typer.Option(
         "--experiment",
         metavar="SPEC",
-        help="An experiment file: say which runs it needs; repeatable.",
+        help="Show which runs this experiment needs. Repeatable.",
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Remove them; else only say which.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Remove the runs, do not only list them.")]
 
 
 @runs_app.command("list")
@@ -52,8 +52,8 @@ def list_runs(
     labels: Labels = None,
     statuses: Statuses = None,
     specs: Specs = None,
-    results: Results = RESULTS,
-    as_json: AsJson = False,
+    results: options.Results = options.RESULTS,
+    as_json: options.AsJson = False,
 ) -> None:
     """List stored runs with status, BLEU and size.
 
@@ -63,38 +63,36 @@ def list_runs(
       ablate runs list pe --experiment experiments/pe.yaml
     """
     from ablate import api
-    from ablate.cli import show
 
     if not results.is_dir():
         echo(f"there is no folder {results}", err=True)
     listed = api.runs(results, specs=specs or (), statuses=statuses or (), labels=labels or ())
     if as_json:
-        show.as_json([run.to_json() for run in listed])
+        echo_json([run.to_json() for run in listed])
     else:
-        show.stored_runs(listed, has_experiments=bool(specs))
+        _print_stored(listed, has_experiments=bool(specs))
 
 
 @runs_app.command("show")
 @guarded
 def show_run(
     run: Annotated[str, typer.Argument(metavar="RUN", help="As in [b]pe:none:1[/b], or a hash.")],
-    results: Results = RESULTS,
+    results: options.Results = options.RESULTS,
 ) -> None:
     """Print the record of one run, as JSON."""
     from ablate import api
-    from ablate.cli import show
 
-    show.as_json(api.show_run(run, results=results))
+    echo_json(api.show_run(run, results=results))
 
 
 @runs_app.command("remove")
 @guarded
 def remove_runs(
-    labels: Annotated[list[str], typer.Argument(metavar="RUN", help="As `list` takes them.")],
-    results: Results = RESULTS,
+    labels: Annotated[list[str], typer.Argument(metavar="RUN", help="Runs as for `list`.")],
+    results: options.Results = options.RESULTS,
     is_confirmed: Yes = False,
 ) -> None:
-    """Remove runs with all their files; those at work stay."""
+    """Remove runs with all their files. Running runs are kept."""
     from ablate import api
 
     removed = api.remove(results, labels, is_trial=not is_confirmed)
@@ -107,7 +105,7 @@ def collect_garbage(
     specs: Annotated[
         list[Path], typer.Argument(metavar="SPEC", help="The experiments whose runs are kept.")
     ],
-    results: Results = RESULTS,
+    results: options.Results = options.RESULTS,
     is_confirmed: Yes = False,
 ) -> None:
     """Remove the runs that none of the experiments needs.
@@ -124,22 +122,22 @@ def collect_garbage(
 @guarded
 def archive_runs(
     specs: Annotated[
-        list[Path], typer.Argument(metavar="SPEC", help="The experiments whose runs it holds.")
+        list[Path], typer.Argument(metavar="SPEC", help="The experiments whose runs to archive.")
     ],
     output: Annotated[
-        Path, typer.Option("--output", metavar="FILE", help="As in [b]pe.tar.xz[/b].")
+        Path, typer.Option("--output", metavar="FILE", help="The archive, as in [b]pe.tar.xz[/b].")
     ],
     content: Annotated[
         str,
         typer.Option(
             metavar="records|curves|translations|weights",
-            help="How much of each run: this, and what stands before it in the list; intervals for "
-            "new sentences take [b]translations[/b].",
+            help="What to keep of each run: this, and what precedes it in the list. Intervals over "
+            "test sentences need [b]translations[/b].",
         ),
     ] = "translations",
-    results: Results = RESULTS,
+    results: options.Results = options.RESULTS,
 ) -> None:
-    """Write the runs of experiments into one file, to keep or to publish beside their tables.
+    """Write the runs of experiments into one file, to keep or to publish.
 
     Example: ablate runs archive experiments/pe.yaml --output pe.tar.xz
     """
@@ -155,13 +153,13 @@ def archive_runs(
 @guarded
 def restore_runs(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE", help="What `archive` has written.")
+        list[Path], typer.Argument(metavar="FILE", help="Archives that `archive` has written.")
     ],
-    results: Results = RESULTS,
+    results: options.Results = options.RESULTS,
 ) -> None:
-    """Put the runs of archives into the folder of results, where they count as done.
+    """Put the runs of archives into the folder of results, so that they count as done.
 
-    Runs that are there stay as they are.
+    Runs that are in the folder already are kept.
     """
     from ablate import api
 
@@ -176,23 +174,42 @@ def restore_runs(
     echo("; ".join(notes))
 
 
-@guarded
-def status(results: Results = RESULTS, as_json: AsJson = False) -> None:
-    """Say what every `ablate run` on the folder of results is doing, from another terminal."""
-    from ablate import api
-    from ablate.cli import show
+def _print_stored(runs: Sequence[StoredRun], *, has_experiments: bool) -> None:
+    from rich.table import Table
 
-    sessions = api.status(results)
-    if as_json:
-        show.as_json([session.to_json() for session in sessions])
-    else:
-        show.sessions(sessions, results)
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    for header in ("hash", "experiment", "row"):
+        grid.add_column(header, overflow="fold")
+    for header in ("seed", "status", "BLEU", "MiB"):
+        grid.add_column(header, justify="left" if header == "status" else "right", no_wrap=True)
+    grid.add_column("finished", no_wrap=True)
+    if has_experiments:
+        grid.add_column("needed by")
+    rows = [
+        [
+            run.run,
+            run.experiment or "",
+            run.row or "",
+            "" if run.seed is None else str(run.seed),
+            "at work" if run.is_at_work else run.status,
+            "" if run.bleu is None else f"{run.bleu:.2f}",
+            f"{run.n_bytes / 2**20:,.1f}",
+            (run.finished or "")[:16].replace("T", " "),
+            *([", ".join(run.experiments)] if has_experiments else []),
+        ]
+        for run in runs
+    ]
+    print_rows(console_of_output(), grid, rows)
+    echo(f"{counted(len(runs), 'run')}, {_mib(runs)}")
+
+
+def _mib(runs: Sequence[StoredRun]) -> str:
+    return f"{sum(run.n_bytes for run in runs) / 2**20:,.1f} MiB"
 
 
 def _print_removed(runs: Sequence[StoredRun], *, is_confirmed: bool) -> None:
     for run in runs:
         echo(f"{run.run}  {run.label}  {run.status}")
-    mib = sum(run.n_bytes for run in runs) / 2**20
     verb = "removed" if is_confirmed else "would be removed"
     hint = "" if is_confirmed or not runs else "; --yes removes them"
-    echo(f"{counted(len(runs), 'run')}, {mib:,.1f} MiB, {verb}{hint}")
+    echo(f"{counted(len(runs), 'run')}, {_mib(runs)}, {verb}{hint}")

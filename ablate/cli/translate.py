@@ -1,4 +1,4 @@
-"""``ablate translate``; cheap to import, like every command."""
+"""``ablate translate``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from ablate.cli import options
 from ablate.cli.guard import guarded
-from ablate.cli.options import RESULTS, Plugins, Results, load_plugins
 from ablate.cli.output import echo, echo_data
 
 
@@ -19,8 +19,7 @@ def translate(
         list[str],
         typer.Argument(
             metavar="RUN",
-            help="experiment:row:seed, the first characters of a run's hash, or its folder; of "
-            "several, an ensemble: their probabilities are averaged.",
+            help=f"{options.TrainedRun} Of several runs the probabilities are averaged.",
         ),
     ],
     n_best: Annotated[
@@ -28,21 +27,21 @@ def translate(
         typer.Option(
             min=1,
             metavar="N",
-            help="N translations of every line, each as [b]line ||| translation ||| score[/b]; "
-            "lines count from 0.",
+            help="Print the N best translations of every line, as [b]line ||| translation ||| "
+            "score[/b]. Lines are counted from 0.",
         ),
     ] = 1,
     training_text: Annotated[
         bool,
         typer.Option(
             "--training-text",
-            help="Translate the sources that the run was trained on, not standard input: what "
-            "[b]training.teacher[/b] takes.",
+            help="Translate the source side of the training set, not standard input, for "
+            "[b]training.teacher[/b].",
         ),
     ] = False,
-    device: Annotated[str, typer.Option(metavar="cpu|cuda:0", help="The device.")] = "cpu",
-    results: Results = RESULTS,
-    plugins: Plugins = None,
+    device: options.ModelDevice = "cpu",
+    results: options.Results = options.RESULTS,
+    plugins: options.Plugins = None,
 ) -> None:
     """Translate standard input to standard output, line by line, with a trained run.
 
@@ -53,7 +52,7 @@ def translate(
     """
     from ablate import api
 
-    load_plugins(plugins)
+    options.load_plugins(plugins)
     translator = api.Translator(run, device=device, results=results, n_best=n_best)
     lines: Iterable[str] = (
         translator.training_sources()
@@ -66,6 +65,5 @@ def translate(
     )
     for number, best in enumerate(translations):
         for each in best:
-            echo_data(
-                each.text if n_best == 1 else f"{number} ||| {each.text} ||| {each.score:.4f}"
-            )
+            scored = f"{number} ||| {each.text} ||| {each.score:.4f}"
+            echo_data(each.text if n_best == 1 else scored)

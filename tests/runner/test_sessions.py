@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ablate.cli import show
+from ablate.cli.status import print_sessions
 from ablate.errors import StoreError
 from ablate.runner import sessions as module
 from ablate.runner.devices import Device
@@ -105,7 +105,7 @@ def test_status_names_a_silent_run_until_there_is_news(
     seconds, job = [0.0], task("none")
 
     def printed() -> str:
-        show.sessions(sessions(tmp_path), tmp_path)
+        print_sessions(sessions(tmp_path), tmp_path)
         return capsys.readouterr().out.splitlines()[1].rpartition(": ")[2]
 
     with session_file(tmp_path, "pe", Calls(), timer=lambda: seconds[0]) as listener:
@@ -137,7 +137,7 @@ def test_a_clock_that_is_set_back_changes_no_duration(
         (session,) = sessions(tmp_path)
         assert session.is_alive
         assert session.updated < session.began
-        show.sessions([session], tmp_path)
+        print_sessions([session], tmp_path)
     text = capsys.readouterr().out
     assert "at work for 1:40" in text
     assert "pe:none:1 on cpu, for 1:40: translating test" in text

@@ -9,7 +9,7 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from ablate.cli.show import _print_rows
+from ablate.cli.output import print_rows
 from ablate.console import Console
 
 CELLS = ("", "a", "[b]x[/b]", "lr=0.1", " two  words", ":smile:", "日本語", "é", "12,345")
@@ -33,7 +33,7 @@ def _rows(extra: str) -> list[list[str]]:
 def test_rows_are_those_of_rich(rows: Sequence[Sequence[str]], width: int) -> None:
     console = Console(width=width, highlight=False, markup=False, emoji=False)
     with console.capture() as actual:
-        _print_rows(console, _grid(), rows)
+        print_rows(console, _grid(), rows)
     grid = _grid()
     for row in rows:
         grid.add_row(*map(Text, row))

@@ -1,0 +1,121 @@
+"""``ablate plan``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ablate.cli import options
+from ablate.cli.guard import guarded
+from ablate.cli.output import console_of_output, echo_json, print_rows, waiting
+
+if TYPE_CHECKING:
+    from ablate.api import Plan, PlannedRow
+
+_MIN_WIDTH_FOR_CHANGES = 110
+"""Columns of a terminal in which changes have a column; else they stand below the row's name."""
+
+
+@guarded
+def plan(  # noqa: PLR0913 - one argument for every option of the command
+    spec: options.Spec,
+    seeds: options.Seeds = None,
+    only: options.Only = None,
+    overrides: options.Overrides = None,
+    results: options.Results = options.RESULTS,
+    as_json: options.AsJson = False,
+    plugins: options.Plugins = None,
+    device: options.Device = "auto",
+    jobs: options.Jobs = None,
+    engine: options.Engine = "auto",
+    backend: options.Backend = "local",
+    address: options.Address = None,
+    slurm_partition: options.SlurmPartition = None,
+    slurm_time: options.SlurmTime = None,
+    gpus_per_task: options.GpusPerTask = None,
+    slurm: options.Slurm = None,
+) -> None:
+    """Show what `run` would do: rows, sizes, costs, finished runs. Nothing is trained.
+
+    Example: ablate plan experiments/heads.yaml
+    """
+    from ablate import api
+
+    options.load_plugins(plugins)
+    with waiting("checking and counting every row"):
+        planned = api.plan(
+            spec,
+            seeds=options.parse_seeds(seeds),
+            only=only or (),
+            device=device,
+            jobs=jobs,
+            engine=engine,
+            overrides=overrides or (),
+            results=results,
+            backend=backend,
+            backend_options=options.backend_options(
+                slurm,
+                address=address,
+                slurm_partition=slurm_partition,
+                slurm_time=slurm_time,
+                gpus_per_task=gpus_per_task,
+            ),
+        )
+    if as_json:
+        echo_json(planned.to_json())
+    else:
+        print_plan(planned)
+
+
+def print_plan(planned: Plan) -> None:
+    """Print the rows of a plan and the remarks below them."""
+    from rich.table import Table
+    from rich.text import Text
+
+    console = console_of_output()
+    is_narrow = console.width < _MIN_WIDTH_FOR_CHANGES
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    for header in ("row",) if is_narrow else ("row", "change"):
+        grid.add_column(header, overflow="fold")
+    is_published = any("params" in row.published for row in planned.rows)
+    sizes = ["published"] if is_published else []
+    for header in ("parameters", *sizes, "MFLOPs", "peak MiB", "a run", "done"):
+        grid.add_column(header, justify="right", no_wrap=True)
+    rows = []
+    for row in planned.rows:
+        changes = ", ".join(_change(row, path, value) for path, value in row.changes.items())
+        below = f"\n  {changes}" if changes else ""
+        texts = [f"{row.name}{below}"] if is_narrow else [row.name, changes]
+        rows.append([*texts, *_numbers(row, is_published=is_published)])
+    console.print(Text(f"{planned.experiment}  {planned.question or ''}".rstrip(), style="bold"))
+    print_rows(console, grid, rows)
+    for line in planned.remarks():
+        console.print(Text(line))
+
+
+def _change(row: PlannedRow, path: str, value: Any) -> str:
+    from ablate.report.changes import format_value
+
+    if path in row.pending:
+        return f"{path}=?"
+    note = f" ({row.chosen[path]})" if path in row.chosen else ""
+    return f"{path}={format_value(value)}{note}"
+
+
+def _numbers(row: PlannedRow, *, is_published: bool) -> list[str]:
+    from ablate.runner.display import format_duration
+
+    delta = f" ({row.params_delta:+.1%})" if row.params_delta else ""
+    approximately = "" if row.is_vocabulary_known else "~"
+    published, memory, seconds = (
+        row.published.get("params"),
+        row.train_peak_mib,
+        row.seconds_per_run,
+    )
+    return [
+        f"{approximately}{row.params:,}{delta}",
+        *(["" if published is None else f"{published / 1e6:,.4g} M"] if is_published else []),
+        f"{approximately}{row.flops_per_target_token / 1e6:,.3g}",
+        "?" if memory is None else f"{memory:,.0f}",
+        "?" if seconds is None else f"{'~' * row.is_time_estimated}{format_duration(seconds)}",
+        f"{row.n_done} of {len(row.runs)}",
+    ]

@@ -1,0 +1,57 @@
+"""``ablate status``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ablate.cli import options
+from ablate.cli.guard import guarded
+from ablate.cli.output import echo, echo_json
+
+if TYPE_CHECKING:
+    from ablate.api import RunningTask, Session
+
+
+@guarded
+def status(results: options.Results = options.RESULTS, as_json: options.AsJson = False) -> None:
+    """Show the progress of every `ablate run` that writes to the folder of results."""
+    from ablate import api
+
+    sessions = api.status(results)
+    if as_json:
+        echo_json([session.to_json() for session in sessions])
+    else:
+        print_sessions(sessions, results)
+
+
+def print_sessions(sessions: Sequence[Session], results: Path) -> None:
+    """Print what each call of ``ablate run`` is doing."""
+    from ablate.runner.display import format_duration
+
+    if not sessions:
+        echo(f"nothing is at work on {results}")
+    for session in sessions:
+        process = f"{session.experiment}, process {session.pid} on {session.host}"
+        if not session.is_alive:
+            echo(f"{process}: was killed, last heard of {session.updated}")
+            continue
+        done = f"{session.n_ended} of {session.n_tasks} done"
+        echo(f"{process}: {session.stage}, {done}, at work for {format_duration(session.seconds)}")
+        for running in session.running:
+            task = f"{running.task} on {running.device}, for {format_duration(running.seconds)}"
+            echo(f"  {task}: {_progress(running)}")
+        for failure in session.failures:
+            echo(f"  failed: {failure}")
+
+
+def _progress(running: RunningTask) -> str:
+    from ablate.runner.display import format_duration
+
+    if running.silent_seconds:
+        return f"{running.phase}, no news for {format_duration(running.silent_seconds)}"
+    if running.step is None or running.seconds_left is None:
+        return running.phase
+    left = format_duration(running.seconds_left)
+    return f"step {running.step:,} of {running.n_steps:,}, {left} left"
