@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import shutil
-import sys
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,6 +16,7 @@ from typer.testing import CliRunner
 from ablate import api, config
 from ablate.api.selection import Fingerprints, hash_of, match_keys, select, tasks, tuning_runs
 from ablate.cli.app import app
+from ablate.data.corpus import Corpus
 from ablate.errors import DamagedFileWarning, DataError, SpecError, StoreError
 from ablate.record import SCHEMA
 from ablate.runner.devices import Device
@@ -148,7 +148,7 @@ def test_runs_of_a_matched_row_are_no_garbage_while_its_value_is_not_known(
 ) -> None:
     results = matched.parent / "results"
     assert api.collect_garbage(results, [matched]) == []
-    monkeypatch.setattr(sys.modules["ablate.api.runs"], "is_available", lambda _: False)
+    monkeypatch.setattr(Corpus, "is_available", lambda _: False)
     reason = r"study\.yaml: the matched value of model\.feed_forward\.d_ff is not known for gated"
     with pytest.raises(StoreError, match=rf"nothing is removed: .*{reason}.*synthetic.*; or leave"):
         api.collect_garbage(results, [matched])

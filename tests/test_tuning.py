@@ -271,8 +271,8 @@ def test_a_row_that_is_added_after_tuning_gets_its_time_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = timed(tmp_path, monkeypatch, "training.steps", 0.01)
-    (tune,) = re.findall("^tune:.*$", TEXT, flags=re.MULTILINE)
-    bench = Bench(tmp_path, f"{(tmp_path / 'own.yaml').read_text()}{tune}\n")
+    (block,) = re.findall("^tune:.*$", TEXT, flags=re.MULTILINE)
+    bench = Bench(tmp_path, f"{(tmp_path / 'own.yaml').read_text()}{block}\n")
     bench.tuned(NLL, "baseline", engine="data_parallel")
     assert bench.row("baseline").chosen == {"training.schedule.lr": "tuned"}
     monkeypatch.setattr(tune, "_tune", lambda *_: None)  # as if it was interrupted

@@ -17,19 +17,11 @@ from ablate.api.init import init
 from ablate.api.inspect import Inspection, inspect
 from ablate.api.options import RunOptions
 from ablate.api.parts import PartListing, parts
-from ablate.api.plan import plan
-from ablate.api.plan_table import Plan, PlannedRow
-from ablate.api.run import Outcome, report, run
-from ablate.api.runs import (
-    RunningTask,
-    Session,
-    StoredRun,
-    collect_garbage,
-    remove,
-    runs,
-    status,
-)
-from ablate.api.showing import show_run
+from ablate.api.plan import Plan, PlannedRow, plan
+from ablate.api.report import Outcome, report
+from ablate.api.run import run
+from ablate.api.runs import StoredRun, collect_garbage, remove, runs, show_run
+from ablate.api.status import RunningTask, Session, status
 from ablate.api.study import Experiment, Study
 from ablate.api.trained_run import LoadedRun, load_run
 from ablate.api.translate import Translation, Translator, decoded, translate

@@ -75,12 +75,12 @@ class Restored:
     """What restoring an archive did in a folder of results.
 
     Attributes:
-        new: hashes of runs that were not there, or had not finished.
-        present: hashes of runs that were there and stay: finished ones, which get the files that
-            they lacked, and unfinished ones that the archive has not finished either.
-        other: hashes of runs that were there with other numbers, and stay.
-        other_speeds: hashes of runs that were there with the same numbers, but other measurements
-            of speed; they keep both, and get the files that they lacked.
+        new: hashes of runs that the folder did not hold, or not finished.
+        present: hashes of runs that are kept: finished ones, which get missing files, and
+            unfinished ones that the archive has not finished either.
+        other: hashes of runs that are kept although the archive has other numbers.
+        other_speeds: hashes of runs with the same numbers, but other measurements of speed; both
+            are kept.
     """
 
     new: tuple[str, ...]
@@ -98,9 +98,8 @@ def archive(
 ) -> list[StoredRun]:
     """Write the runs of experiments into one file, and return them.
 
-    Runs that have ended in any way are written; weights and files that are not there are left out.
-    Remarks on standard error say which runs of the experiments are not stored, and of which rows
-    none are written because their matched or tuned value is not known.
+    Runs that have ended in any way are written, with those of their files that are stored. Remarks
+    on standard error name the runs that are missing.
 
     Args:
         specs: experiment files.
@@ -115,7 +114,9 @@ def archive(
             written.
     """
     output, store = Path(output), Store(Path(results))
-    compressed = _compression(output)
+    compressed = next((c for end, c in _COMPRESSIONS.items() if output.name.endswith(end)), None)
+    if compressed is None:
+        raise StoreError(f"{output}: the name of an archive ends in {', '.join(_COMPRESSIONS)}")
     if content not in CONTENTS:
         raise SpecError(no_such("content", content, CONTENTS))
     stored = [run for run in runs(results, specs=specs) if run.experiments]
@@ -159,20 +160,18 @@ def restore(file: Path | str, *, results: Path | str = "results") -> Restored:
     hashes: dict[str, list[str]] = {"new": [], "present": [], "other": [], "other_speeds": []}
     for folder, bundle in _bundles_in(Path(file)):
         if match := _MATCH.fullmatch(folder):
-            _restore_match(store, match[1], bundle[folder], Path(file))
+            try:
+                value = parse(bundle[folder], read_match)
+            except ValueError as error:
+                raise StoreError(f"{file}: {folder} {error}") from error
+            if store.load_match(match[1]) is None:
+                store.save_match(match[1], value)
             continue
         run = Path(folder).name
         record = _checked(bundle, run, Path(file))
         with store.lock(run):
             hashes[_restore(store, run, record, bundle)].append(run)
     return Restored(**{field: tuple(runs) for field, runs in hashes.items()})
-
-
-def _compression(output: Path) -> Callable[[IO[bytes]], AbstractContextManager[Any]]:
-    for suffix, compressed in _COMPRESSIONS.items():
-        if output.name.endswith(suffix):
-            return compressed
-    raise StoreError(f"{output}: the name of an archive ends in {', '.join(_COMPRESSIONS)}")
 
 
 def _remark_on_missing(spec: Path | str, store: Store, ended: Collection[str]) -> None:
@@ -284,11 +283,7 @@ def _folder_of(member: tarfile.TarInfo, file: Path) -> str:
 
 
 def _checked(bundle: Bundle, run: str, file: Path) -> dict[str, Any]:
-    """Return the record of a run, after comparing the run's files with it.
-
-    Raises:
-        StoreError: if the record is missing, or a file is not as the record says.
-    """
+    """Return the record of a run, after comparing the run's files with it."""
     name = f"runs/{run}/record.json"
     if name not in bundle:
         raise StoreError(f"{file}: {name} is missing")
@@ -328,27 +323,13 @@ def _restore(store: Store, run: str, record: dict[str, Any], bundle: Bundle) -> 
 
 
 def _with_speeds_of(other: Mapping[str, Any], record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record with the sessions, too, in which the speed of the same run was measured."""
+    """Return a record with the speed measurements of another record of the same run."""
     if not record.get("speed"):
         return {**record, **{key: other[key] for key in _OF_PROBES & other.keys()}}
     speed = record["speed"]
     sessions = {**speed_sessions(other.get("speed")), **speed_sessions(speed)}
     sessions.pop(speed.get("session", ""), None)
     return {**record, "speed": {**speed, "earlier": dict(sorted(sessions.items()))}}
-
-
-def _restore_match(store: Store, key: str, content: bytes, file: Path) -> None:
-    """Write the value of a row that is matched on time, unless the store has one.
-
-    Raises:
-        StoreError: if it is damaged, or cannot be written.
-    """
-    try:
-        match = parse(content, read_match)
-    except ValueError as error:
-        raise StoreError(f"{file}: matches/{key}.json {error}") from error
-    if store.load_match(key) is None:
-        store.save_match(key, match)
 
 
 def _remove_leftovers(folder: Path, record: dict[str, Any]) -> None:

@@ -57,8 +57,8 @@ def compare(
         n_sentences: how many of the sentences are shown whose translations differ most.
 
     Raises:
-        SpecError: if one of the names is of none of these; with every mistake of an experiment; if
-            a metric refuses its options or texts.
+        SpecError: if a name is none of these; with every mistake of an experiment; if a metric
+            refuses its options or texts.
         StoreError: if nothing is stored of one, or they have no row in common.
     """
     spec_name = None if spec is None else str(spec)
@@ -73,13 +73,17 @@ def compare(
             f"{before} and {after} have no row in common, neither by spec nor by changes nor by "
             f"name: the rows are {a}; and {b}"
         )
-    names = list(dict.fromkeys((*metrics, *_further(pairs))))
+    measured = (m.split(".") for a, b, _ in pairs for m in (*a.samples, *b.samples))
+    of_tests = (path[-1] for path in measured if path[0] == "test")
+    further = (kind for kind in of_tests if kind not in (*_COMPARED, *Scores.__annotations__))
+    names = list(dict.fromkeys((*metrics, *further)))
     rows = _rows(pairs, names)
     unmatched = [
         [row.name for row in side.rows if all(row is not pair[n] for pair in pairs)]
         for n, side in enumerate(sides)
     ]
-    test_sets = _test_sets(rows)
+    paths = (metric.split(".") for row in rows for metric in row.samples)
+    test_sets = list(dict.fromkeys(path[1] for path in paths if path[0] == "test"))
     notes = _pairs(sides[0].provenance, sides[1].provenance)
     return Compared(
         labels=(str(before), str(after)),
@@ -96,11 +100,15 @@ def compare(
 
 def _matched(before: Sequence[ResultRow], after: Sequence[ResultRow]) -> list[Pair]:
     """Return the rows of both sides in the order of the first."""
+
+    def text(content: Mapping[str, Any] | None) -> str | None:
+        return None if content is None else json.dumps(content, sort_keys=True)
+
     matches: dict[int, tuple[int, MatchedBy]] = {}
     keys: tuple[tuple[MatchedBy, Callable[[ResultRow], str | None]], ...] = (
-        ("spec", lambda row: _text(row.spec)),
-        ("changes", lambda row: _text(_changes(row))),
-        ("changes", lambda row: _text(row.changes)),
+        ("spec", lambda row: text(row.spec)),
+        ("changes", lambda row: text(_changes(row))),
+        ("changes", lambda row: text(row.changes)),
         ("name", lambda row: row.name),
     )
     for matched_by, key in keys:
@@ -116,10 +124,6 @@ def _matched(before: Sequence[ResultRow], after: Sequence[ResultRow]) -> list[Pa
 def _pairs(before: Mapping[str, _V], after: Mapping[str, _V]) -> dict[str, tuple[_V, _V]]:
     """Return both values of every key that both mappings have."""
     return {key: (before[key], after[key]) for key in before if key in after}
-
-
-def _text(content: Mapping[str, Any] | None) -> str | None:
-    return None if content is None else json.dumps(content, sort_keys=True)
 
 
 def _changes(row: ResultRow) -> dict[str, Any] | None:
@@ -141,14 +145,6 @@ def _differences(
             yield from _differences(old, new, f"{path}{key}.")
         elif old != new:
             yield f"{path}{key}", values
-
-
-def _further(pairs: Sequence[Pair]) -> Iterator[str]:
-    """Yield the scores of test sets that no record holds by itself, as a table may."""
-    for metric in (metric for a, b, _ in pairs for metric in (*a.samples, *b.samples)):
-        kind = metric.rpartition(".")[2]
-        if metric.startswith("test.") and kind not in (*_COMPARED, *Scores.__annotations__):
-            yield kind
 
 
 def _rows(pairs: Sequence[Pair], further: Sequence[str]) -> list[MatchedRow]:
@@ -185,11 +181,6 @@ def _has_one_tokenizer(pairs: Sequence[Pair], notes: Mapping[str, tuple[str, str
     return before == after
 
 
-def _test_sets(rows: Sequence[MatchedRow]) -> list[str]:
-    metrics = (metric.split(".") for row in rows for metric in row.samples)
-    return list(dict.fromkeys(path[1] for path in metrics if path[0] == "test"))
-
-
 def _sentences(
     sides: Sequence[ResultSet], pairs: Sequence[Pair], test_sets: Sequence[str], n: int
 ) -> TranslationDifferences:
@@ -198,7 +189,9 @@ def _sentences(
         return TranslationDifferences(note=reason)
     first = next(iter(pairs[0][0].records.values()))
     try:
-        corpus = text_of_runs(Choice.model_validate(_choice(first)), _records(pairs))
+        options = dict(first["spec"]["corpus"])
+        choice = Choice(name=options.pop("name"), options=options)
+        corpus = text_of_runs(choice, _records(pairs))
     except (DataError, SpecError, KeyError, TypeError, ValueError) as error:
         return TranslationDifferences(note=f"not compared, for the text is not at hand: {error}")
     texts = corpus.tests[test_sets[0]]
@@ -252,11 +245,6 @@ def _fingerprints(pair: Pair, of: Literal["corpus", "tokenizer"]) -> set[str]:
 
 def _records(pairs: Sequence[Pair]) -> Iterator[Mapping[str, Any]]:
     return (record for pair in pairs for row in pair[:2] for record in row.records.values())
-
-
-def _choice(record: Mapping[str, Any]) -> dict[str, Any]:
-    options = dict(record["spec"]["corpus"])
-    return {"name": options.pop("name"), "options": options}
 
 
 def _differing(

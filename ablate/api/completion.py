@@ -45,14 +45,11 @@ from ablate.wording import counted
 def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
     """Train and measure what is missing; return all records, and whether any is new.
 
-    Args:
-        selection: the requested runs.
-        options: how they are made, and where they are stored.
-
     Raises:
         SpecError: if there is no such engine or backend, or if two rows are the same run here.
         DataError: if a corpus is unavailable.
         DeviceError: if the machine lacks the device.
+        RunError: if a run has no record at the end, because files were changed meanwhile.
     """
     log, store = options.log, options.store
     with exporting(log, store) as exports, opened(options) as options:
@@ -74,7 +71,14 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
             code_digest()  # of the code that is loaded: its files may change during the runs
             _schedule(selection, records, backend, options, exports)
             records = stored(selection, lookup)
-            _check_recorded(selection, records)
+            missing = [run for run in selection.runs if key_of(run) not in records]
+            if missing:
+                raise RunError(
+                    f"{counted(len(missing), 'run')} of {len(selection.runs)}, such as "
+                    f"{missing[0].variant} seed {missing[0].seed}, have no record: the corpus "
+                    f"{selection.corpus.name} was changed, or files of the store were removed, "
+                    "while runs were made; call again to make the runs of the present content"
+                )
         name = _exported_name(selection, options)
         for (row, seed), record in records.items():
             remark = exports.export(name, row, record)
@@ -83,30 +87,9 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
         return records, is_new
 
 
-def _check_recorded(selection: Selection, records: Records) -> None:
-    """Check that every run has a record.
-
-    Raises:
-        RunError: if not; it says why that may be.
-    """
-    missing = [run for run in selection.runs if key_of(run) not in records]
-    if missing:
-        raise RunError(
-            f"{counted(len(missing), 'run')} of {len(selection.runs)}, such as "
-            f"{missing[0].variant} seed {missing[0].seed}, have no record: the corpus "
-            f"{selection.corpus.name} was changed, or files of the store were removed, while runs "
-            "were made; call again to make the runs of the present content"
-        )
-
-
 @contextmanager
 def opened(options: RunOptions) -> Iterator[RunOptions]:
-    """Yield options whose backend is open; close the backend at the end if it was opened here.
-
-    Raises:
-        SpecError: if there is no such backend, or if it lacks a package.
-        DeviceError: if it lacks the device.
-    """
+    """Yield options whose backend is open; close the backend at the end if it was opened here."""
     if isinstance(options.backend, Backend):
         yield options
         return
@@ -121,11 +104,7 @@ def opened(options: RunOptions) -> Iterator[RunOptions]:
 
 
 def _set_aside_damaged(records: Records, store: Store) -> bool:
-    """Set aside the records of runs whose files are damaged; return whether there are any.
-
-    Raises:
-        StoreError: if the folder cannot be written to.
-    """
+    """Set aside the records of runs whose files are damaged; return whether there are any."""
     any_damaged = False
     for record in records.values():
         files = store.damaged_files(record)
@@ -139,12 +118,7 @@ def _set_aside_damaged(records: Records, store: Store) -> bool:
 
 
 def workers(options: RunOptions) -> tuple[Backend, RunLookup]:
-    """Return the open backend of options, and the lookup of runs like those that it makes.
-
-    Raises:
-        SpecError: if there is no such engine.
-        DeviceError: if the device does not compute in the requested precision.
-    """
+    """Return the open backend of options, and the lookup of runs like those that it makes."""
     backend = options.backend
     assert isinstance(backend, Backend), "the options are those that `opened` yields"
     device = backend.worker_slots[0]
@@ -205,9 +179,6 @@ def _schedule(
 
 
 def _exported_name(selection: Selection, options: RunOptions) -> str:
-    """Return the name of an experiment in trackers; under overrides, that of the trial.
-
-    Rows and seeds that are left out change no run, so that the name does not tell them.
-    """
+    """Return the name of an experiment in trackers; under overrides, that of the trial."""
     trial = replace(selection, experiment=selection.whole, overrides=tuple(options.overrides))
     return table_folder(trial, Path()).as_posix()

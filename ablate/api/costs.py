@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -95,7 +94,12 @@ class Costs:
         self._counter = ModelCounter()
         key = sha256_of_text(f"{staleness.code_digest()} {torch.__version__}")[:16]
         self._file = cache_folder("costs") / f"{key}.json"
-        self._cached = _read(self._file)
+        self._cached: dict[str, _Counts | None] = {}
+        with suppress(OSError, UnicodeDecodeError, DataError):
+            cached = json.loads(unsealed(self._file.read_text(encoding="utf-8")))
+            self._cached = {
+                key: counts and (counts[0], counts[1]) for key, counts in cached.items()
+            }
         self._counts = dict(self._cached)
         self._of_plugins: set[str] = set()  # the keys of models with parts of plugins
 
@@ -106,7 +110,7 @@ class Costs:
             entry: the part.
             choice: as in the YAML, with all required options.
         """
-        if not _is_of_model(entry.slot):
+        if entry.slot not in ModelSpec.model_fields:
             return None
         for companion in companions(entry):
             counts = self._count({**companion, entry.slot: choice}, entry)
@@ -146,22 +150,10 @@ class Costs:
             return None  # a plugin's part is listed even if it fails
 
 
-def _read(file: Path) -> dict[str, _Counts | None]:
-    try:
-        cached = json.loads(unsealed(file.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, DataError):
-        return {}
-    return {key: None if counts is None else tuple(counts) for key, counts in cached.items()}
-
-
 def _is_ours(slot: str, choice: Any) -> bool:
     """Return whether a part is of this package, whose code is in the key of the cache."""
     entry = slots()[slot][choice if isinstance(choice, str) else choice["name"]]
     return entry.cls.__module__.startswith(f"{__package__.partition('.')[0]}.")
-
-
-def _is_of_model(slot: str) -> bool:
-    return slot in ModelSpec.model_fields
 
 
 def _default(slot: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,7 @@ from ablate import config
 from ablate.api.gate_runs import GateRuns, open_runs
 from ablate.api.gate_runs import StaleRecordError as StaleRecordError  # both functions raise it
 from ablate.api.options import DEFAULT, RunOptions
-from ablate.api.reading import remarks_on
-from ablate.api.remarks import print_remark
+from ablate.api.remarks import print_remark, remarks_on
 from ablate.api.selection import Fingerprints, load
 from ablate.config import Experiment
 from ablate.errors import AblateError, RunError
@@ -196,11 +195,10 @@ def bless(
             "say --widen if this is meant"
         )
     write(target, new)
-    moved = tuple(new.moved(old)) if old else ()
     return Blessed(
         path=target,
         reference=new,
-        moved=moved,
+        moved=tuple(new.moved(old)) if old else (),
         loosened=tuple(looser),
         weakened=blessings.weakened,
         refused=blessings.refused,
@@ -215,9 +213,6 @@ def _run_and_forecast(
 
     Returns:
         The checks; the runs; the checks that they cannot bless, with the reason.
-
-    Raises:
-        BlessingError: as soon as no check can be blessed, with 95% confidence.
     """
     requested, evidence = file.reference if file else None, first
     refused: dict[str, str] = {}
@@ -230,7 +225,7 @@ def _run_and_forecast(
 
     records, announced = runs.load(needed(seeds)), set[str]()
     for stage in ((), seeds[:_N_FIRST_SEEDS], seeds):
-        if stage is not seeds and stage and requested and not announced:
+        if stage not in ((), seeds) and requested and not announced:
             continue  # nothing depends on the first runs
         records |= runs.train(needed(stage) - records.keys())
         if file:
@@ -240,7 +235,8 @@ def _run_and_forecast(
         if needed(seeds) - records.keys():
             checks = requested or blessing.provisional_reference(baseline)
             forecast = blessing.forecast(checks, evidence, seeds, may_weaken=file is None)
-            _print_remarks(sentence for sentence in forecast.sentences if sentence not in announced)
+            for sentence in [each for each in forecast.sentences if each not in announced]:
+                print_remark(sentence)
             announced |= set(forecast.sentences)
             refused = forecast.refused if requested else {}
     assert requested is not None, "a blessing has runs"
@@ -250,19 +246,12 @@ def _run_and_forecast(
 def _made_otherwise(
     records: Mapping[tuple[str, int], Mapping[str, Any]], *, is_stored: bool
 ) -> tuple[str, ...]:
-    """Return which runs were executed otherwise than was requested, and how, in sentences.
+    """Return in sentences which runs were executed otherwise than was requested, and how.
 
-    Args:
-        records: of the runs.
-        is_stored: whether other code or another machine may have made them, which is said too.
+    If they were stored, also which of them other code or another machine has made.
     """
     executed = (f"{note.label}: {note.text}" for note in execution(records))
     return (*executed, *(remarks_on(records) if is_stored else ()))
-
-
-def _print_remarks(sentences: Iterable[str]) -> None:
-    for sentence in sentences:
-        print_remark(sentence)
 
 
 def _seeds(experiment: Experiment, options: RunOptions) -> tuple[int, ...]:

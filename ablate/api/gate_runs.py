@@ -36,13 +36,7 @@ class StaleRecordError(AblateError):
 def open_runs(
     experiment: Experiment, options: RunOptions, *, is_stored: bool
 ) -> Iterator[GateRuns]:
-    """Yield the runs of a gate, with an open backend unless nothing is to be trained.
-
-    Args:
-        experiment: whose runs they are.
-        options: which runs, and how they are made.
-        is_stored: whether nothing is trained.
-    """
+    """Yield the runs of a gate, with an open backend unless nothing is to be trained."""
     with nullcontext(options) if is_stored else opened(options) as options:
         yield GateRuns(experiment, options, is_stored=is_stored)
 
@@ -75,7 +69,12 @@ class GateRuns:
         if self._is_stored:
             requested = self._options.engine
             engine = None if requested == "auto" else requested
-            return _all_stored(selection, RunLookup(store, engine=engine))
+            records = stored(selection, RunLookup(store, engine=engine))
+            if missing := [run for run in selection.runs if key_of(run) not in records]:
+                Fingerprints().known(selection.corpus)
+                names = listed(f"{run.variant} with seed {run.seed}" for run in missing)
+                raise StoreError(f"{store.results} holds no run of {names}")
+            return records
         return self._finished(stored(selection, workers(self._options)[1]))
 
     def train(self, runs: Runs) -> Records:
@@ -111,11 +110,7 @@ class GateRuns:
         return stored(self._select(requested.runs_to_bless(seeds)), lookup)
 
     def _finished(self, records: Records) -> Records:
-        """Return the records of finished runs.
-
-        Raises:
-            StaleRecordError: if one was made, or begun, by other code.
-        """
+        """Return the records of finished runs; StaleRecordError if other code has made one."""
         device = workers(self._options)[0].worker_slots[0]
         finished = {key: record for key, record in records.items() if is_finished(record)}
         if stale := [(r, why) for r in finished.values() if (why := stale_reason(r, device))]:
@@ -142,13 +137,3 @@ class GateRuns:
         self.experiment = whole.whole
         subset = tuple(run for run in whole.runs if key_of(run) in runs)
         return replace(whole, runs=subset, tabulated=subset)
-
-
-def _all_stored(selection: Selection, lookup: RunLookup) -> Records:
-    records = stored(selection, lookup)
-    missing = [run for run in selection.runs if key_of(run) not in records]
-    if missing:
-        Fingerprints().known(selection.corpus)
-        names = listed(f"{run.variant} with seed {run.seed}" for run in missing)
-        raise StoreError(f"{lookup.store.results} holds no run of {names}")
-    return records

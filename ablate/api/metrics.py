@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,28 +24,25 @@ _IN_RECORDS = ("bleu", "chrf")
 """The metrics that every record holds."""
 
 
-@dataclass(frozen=True)
 class _Identified:
-    """A metric, and what says whether a stored score is its.
+    """A metric, and what a stored score must have to be the metric's.
 
     Attributes:
         choice: the metric with its options.
         key: 16 hex digits for the options, the version and the code.
-        files: the hash of the files that the options name, as of weights; empty if they name none,
-            or if one cannot be read, as where only scores are at hand.
+        files: the hash of the files that the options name, such as weights; empty if they name
+            none, or if one cannot be read.
     """
 
-    choice: Choice
-    key: str
-    files: str
-
-    @classmethod
-    def of(cls, choice: Choice) -> _Identified:
-        return cls(choice, _key(choice), _hash_of_files(choice))
-
-    def has(self, entry: Mapping[str, Any]) -> bool:
-        """Whether a stored score under the key is of these files, as far as they are known."""
-        return self.files in ("", entry.get("files"))
+    def __init__(self, choice: Choice) -> None:
+        entry = lookup("metric", choice.name)
+        code = entry.origin.identity if entry.origin else ""
+        plain = json.dumps(choice.model_dump(mode="json"), sort_keys=True)
+        paths = [p for name in sorted(entry.file_paths) for p in _texts(choice.options[name])]
+        self.choice, self.files = choice, ""
+        self.key = digest([plain, str(entry.version), code])[:16]
+        with suppress(OSError, ValueError):  # ValueError: a path with a NUL
+            self.files = digest(sha256_of_file(Path(path)) for path in paths) if paths else ""
 
 
 def scored(records: Records, corpus: Choice, metrics: Sequence[Choice], store: Store) -> Records:
@@ -67,7 +64,7 @@ def scored(records: Records, corpus: Choice, metrics: Sequence[Choice], store: S
         StoreError: if translations are missing.
         DataError: if the corpus is unavailable, or has another content than the runs have read.
     """
-    further = [_Identified.of(choice) for choice in metrics if choice.name not in _IN_RECORDS]
+    further = [_Identified(choice) for choice in metrics if choice.name not in _IN_RECORDS]
     if not further:
         return records
     test_sets = cache(lambda: text_of_runs(corpus, records.values()).tests)
@@ -97,10 +94,15 @@ def _with_scores(
     for name, scores in record.get("test", {}).items():
         tests[name] = dict(scores)
         for metric in metrics:
-            key = f"{name} {metric.key} {_hash_of_translations(record, name)}".rstrip()
-            if key not in stored or not metric.has(stored[key]):
-                translations = _translations(store, record, name)
-                stored = {**stored, key: _score(metric, translations, test_sets()[name])}
+            of_file = record.get("files", {}).get(translations_file(name), {})
+            key = f"{name} {metric.key} {str(of_file.get('sha256', ''))[:16]}".rstrip()
+            if key not in stored or metric.files not in ("", stored[key].get("files")):
+                lines = store.translations(record, name)
+                if lines is None:
+                    file = folder / translations_file(name)
+                    reason = "No such file or directory; --fresh makes it"
+                    raise StoreError(f"{file}: cannot be read: {reason}")
+                stored = {**stored, key: _score(metric, lines, test_sets()[name])}
             tests[name] |= {metric.choice.name: stored[key]["score"]}
             tests[name] |= {f"{metric.choice.name}_signature": stored[key]["signature"]}
     if stored != before:
@@ -109,14 +111,6 @@ def _with_scores(
         except StoreError as error:
             errors.append(error)
     return {**record, "test": tests}
-
-
-def _translations(store: Store, record: Mapping[str, Any], test_set: str) -> list[str]:
-    lines = store.translations(record, test_set)
-    if lines is None:
-        file = store.path(record["hash"]) / translations_file(test_set)
-        raise StoreError(f"{file}: cannot be read: No such file or directory; --fresh makes it")
-    return lines
 
 
 def _score(identified: _Identified, hypotheses: Sequence[str], bitext: Bitext) -> dict[str, Any]:
@@ -130,24 +124,6 @@ def _score(identified: _Identified, hypotheses: Sequence[str], bitext: Bitext) -
     return {"score": score, "signature": metric.signature(), **files}
 
 
-def _key(choice: Choice) -> str:
-    """Return 16 hex digits for a metric with its options, version and code."""
-    entry = lookup("metric", choice.name)
-    code = entry.origin.identity if entry.origin else ""
-    plain = json.dumps(choice.model_dump(mode="json"), sort_keys=True)
-    return digest([plain, str(entry.version), code])[:16]
-
-
-def _hash_of_files(choice: Choice) -> str:
-    """Return the hash of the files that options name; empty if one, or all, are missing."""
-    options = sorted(lookup("metric", choice.name).file_paths)
-    paths = [path for option in options for path in _texts(choice.options[option])]
-    try:
-        return digest(sha256_of_file(Path(path)) for path in paths) if paths else ""
-    except (OSError, ValueError):  # ValueError: has a NUL
-        return ""
-
-
 def _texts(value: object) -> Iterator[str]:
     """Yield the texts in a value of an option."""
     if isinstance(value, str):
@@ -155,12 +131,6 @@ def _texts(value: object) -> Iterator[str]:
     elif isinstance(value, Mapping | Sequence):
         for item in value.values() if isinstance(value, Mapping) else value:
             yield from _texts(item)
-
-
-def _hash_of_translations(record: Mapping[str, Any], test: str) -> str:
-    """Return the beginning of the hash that a record has of a file; empty if it has none."""
-    digests = record.get("files", {}).get(translations_file(test), {})
-    return str(digests.get("sha256", ""))[:16]
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate import config
-from ablate.config import Experiment, Row
+from ablate.config import Experiment
 from ablate.errors import SpecError
 from ablate.writing import csv_rows
 
@@ -69,7 +69,12 @@ class MeasuredParts:
             part: its name.
         """
         for experiment, table in zip(self._experiments, self._tables, strict=True):
-            row = _row(experiment, path, part)
+            rows = [
+                row
+                for row in experiment.rows
+                if config.value_at(row.spec.model_dump(mode="json"), f"{path}.name") == part
+            ]
+            row = min(rows, key=lambda row: len(row.changes), default=None)
             if row is not None and row.name in table:
                 beside = {at: value for at, value in row.changes.items() if at != path}
                 return _measured(experiment.name, row.name, table[row.name], beside)
@@ -86,16 +91,6 @@ def _table(experiment: Experiment, results: Path) -> dict[str, dict[str, str]]:
         )
     with file.open(encoding="utf-8", newline="") as lines:
         return {line["row"]: line for line in csv_rows(lines)}
-
-
-def _row(experiment: Experiment, path: str, part: str) -> Row | None:
-    """Return the row that shows what a part is worth."""
-    rows = [row for row in experiment.rows if _has(row, path, part)]
-    return min(rows, key=lambda row: len(row.changes), default=None)
-
-
-def _has(row: Row, path: str, part: str) -> bool:
-    return config.value_at(row.spec.model_dump(mode="json"), f"{path}.name") == part
 
 
 def _measured(

@@ -253,11 +253,17 @@ def _type_in_words(option: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
         return f"list of {_type_in_words(option['items'], schema)}"
     if option.get("type") == "object":
         return f"mapping of names to {_type_in_words(_value_schema(option), schema)}"
+    signs = {
+        "exclusiveMinimum": ">",
+        "minimum": ">=",
+        "exclusiveMaximum": "<",
+        "maximum": "<=",
+        "multipleOf": "a multiple of",
+    }
+    kinds = {"boolean": "true | false", "integer": "whole number"}
     kind = option.get("type", "any")
-    return f"{_KINDS.get(kind, kind)}{_bounds(option)}"
-
-
-_KINDS = {"boolean": "true | false", "integer": "whole number"}
+    limits = [f"{sign} {option[key]:g}" for key, sign in signs.items() if key in option]
+    return " ".join([kinds.get(kind, kind), *([" and ".join(limits)] if limits else [])])
 
 
 def _resolved(option: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -270,15 +276,3 @@ def _value_schema(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the schema of a mapping's values, whatever the names may be."""
     patterns = mapping.get("patternProperties", {})
     return next(iter(patterns.values()), None) or mapping.get("additionalProperties") or {}
-
-
-def _bounds(option: Mapping[str, Any]) -> str:
-    signs = {
-        "exclusiveMinimum": ">",
-        "minimum": ">=",
-        "exclusiveMaximum": "<",
-        "maximum": "<=",
-        "multipleOf": "a multiple of",
-    }
-    limits = [f"{sign} {option[key]:g}" for key, sign in signs.items() if key in option]
-    return f" {' and '.join(limits)}" if limits else ""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import heapq
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ablate.api.costs import ModelCounter
-from ablate.api.plan_table import Plan, PlannedRow, PlannedRun
 from ablate.api.selection import (
     Fingerprints,
     Records,
@@ -20,7 +22,7 @@ from ablate.api.selection import (
     select,
     tuning_runs,
 )
-from ablate.config import ModelSpec, Row, Run, RunSpec
+from ablate.config import Row, Run, RunSpec
 from ablate.data.tokenizer import Tokenizer
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import Choice, build
@@ -29,6 +31,7 @@ from ablate.runner.backends.contract import BackendRequest
 from ablate.runner.backends.registry import open_backend
 from ablate.runner.check import check, check_devices, check_distinct, check_engine
 from ablate.runner.devices import Device
+from ablate.runner.display import format_duration
 from ablate.runner.match import target_tokens
 from ablate.runner.probe import probe_key
 from ablate.runner.probe_rounds import TRAIN_SPEED, training_seconds
@@ -38,6 +41,167 @@ from ablate.training.engines import engine_of
 from ablate.training.engines import resolve as resolve_engine
 from ablate.training.step import count_passes
 from ablate.wording import counted
+
+_WEIGHT_BYTES = 4  # on disk
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run; ``hash`` is None while the content of its corpus is unknown."""
+
+    seed: int
+    hash: str | None
+    is_done: bool
+
+
+@dataclass(frozen=True)
+class PlannedRow:
+    """One row, as far as it is known before training.
+
+    Attributes:
+        changes: dotted path to new value.
+        params_delta: the relative difference from the baseline's parameters.
+        is_vocabulary_known: whether they are counted with the vocabulary of a probe or run, or else
+            with the size that the tokenizer aims at.
+        flops_per_target_token: of a training step, counted on a nominal batch.
+        train_peak_mib: of the row's probe; None until it has been probed.
+        seconds_per_run: of training, at the speed of the row's probe, or else of another row's, by
+            the ratio of their FLOPs; None until any row has been probed.
+        is_time_estimated: whether it is by another row's speed.
+        devices_per_run: devices that train a run together.
+        published: numbers that a paper prints for the row, by measure.
+        chosen: paths whose value is matched or tuned, and which of the two.
+        pending: paths whose value is still to be matched or tuned.
+        tuning: the runs by which it is tuned.
+    """
+
+    name: str
+    changes: dict[str, Any]
+    params: int
+    params_delta: float
+    is_vocabulary_known: bool
+    flops_per_target_token: float
+    train_peak_mib: float | None
+    seconds_per_run: float | None
+    runs_at_once: int
+    runs: tuple[PlannedRun, ...]
+    published: dict[str, float]
+    chosen: dict[str, str] = field(default_factory=dict)
+    pending: tuple[str, ...] = ()
+    tuning: tuple[PlannedRun, ...] = ()
+    is_time_estimated: bool = False
+    devices_per_run: int = 1
+
+    @property
+    def n_done(self) -> int:
+        """How many runs are done, without those of tuning."""
+        return sum(run.is_done for run in self.runs)
+
+    @property
+    def n_missing(self) -> int:
+        """How many runs are missing, those of tuning included."""
+        return sum(not run.is_done for run in (*self.runs, *self.tuning))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What ``ablate run`` would do.
+
+    Attributes:
+        published: the source of the published numbers, and a note on how to compare them.
+        stale: which finished runs other code, libraries or another machine have made.
+    """
+
+    experiment: str
+    question: str | None
+    device: str
+    n_worker_slots: int
+    rows: tuple[PlannedRow, ...]
+    published: dict[str, str | None] | None
+    stale: tuple[str, ...] = ()
+
+    @property
+    def n_missing(self) -> int:
+        """How many runs are missing."""
+        return sum(row.n_missing for row in self.rows)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long the missing runs would train; None until some row has been probed.
+
+        The longest run starts first, each on the device that is free first, and every run takes as
+        long as alone: less time is needed if runs share a GPU.
+        """
+        busy_for = [0.0] * (self.n_worker_slots // self._n_devices)
+        times = [(row.seconds_per_run, row.n_missing) for row in self.rows if row.n_missing]
+        missing = [seconds for seconds, n in times if seconds is not None for _ in range(n)]
+        if len(missing) < self.n_missing:
+            return None
+        for seconds in sorted(missing, reverse=True):
+            heapq.heapreplace(busy_for, busy_for[0] + seconds)
+        return max(busy_for)
+
+    @property
+    def device_seconds(self) -> float | None:
+        """How long all runs train on one device; None until some row has been probed."""
+        total = 0.0
+        for row in self.rows:
+            if n_runs := len(row.runs) + len(row.tuning):
+                if row.seconds_per_run is None:
+                    return None
+                total += n_runs * row.seconds_per_run
+        return total * self._n_devices
+
+    @property
+    def weight_mib(self) -> float:
+        """What the weights of all runs take on disk, in MiB."""
+        return sum(
+            row.params * (len(row.runs) + len(row.tuning)) * _WEIGHT_BYTES / 2**20
+            for row in self.rows
+        )
+
+    @property
+    def _n_devices(self) -> int:
+        return max((row.devices_per_run for row in self.rows), default=1)
+
+    def remarks(self) -> list[str]:
+        """Return what stands below the table of rows."""
+        n_tuning = sum(len(row.tuning) for row in self.rows)
+        n_runs = sum(len(row.runs) for row in self.rows) + n_tuning
+        left = self.seconds_left
+        n_sharing = max((row.runs_at_once for row in self.rows), default=1)
+        lines = [
+            f"{n_runs - self.n_missing} of {n_runs} runs are done, {self.n_missing} are missing; "
+            f"{self.n_worker_slots // self._n_devices * n_sharing} at a time on {self.device}"
+        ]
+        if n_tuning:
+            n_done = sum(run.is_done for row in self.rows for run in row.tuning)
+            lines.append(f"{n_tuning} of the runs tune the rows on dev; {n_done} of them are done")
+        if self.n_missing and left is not None:
+            about = "about" if n_sharing == 1 else "at most"
+            lines.append(f"{about} {format_duration(left)} of training are left")
+        device = re.split("[: ]", self.device)[0]
+        spent = self.device_seconds
+        hours = "" if spent is None else f"{spent / 3600:.3g} {device} hours, "
+        disk = f"{self.weight_mib:,.0f} MiB of disk for weights"
+        lines.append(f"all runs together: {hours}{disk}")
+        if any(row.is_time_estimated for row in self.rows):
+            lines.append("~ before a time: at the speed of another row, by the ratio of FLOPs")
+        if any(row.train_peak_mib is None for row in self.rows):
+            lines.append("memory and time are unknown until the first `ablate run` has probed them")
+        if not all(row.is_vocabulary_known for row in self.rows):
+            lines.append(
+                "~ before a number: for a vocabulary of the size that the tokenizer aims at"
+            )
+        lines += self.stale
+        for label, text in (self.published or {}).items():
+            lines += [f"published, {label}: {text}"] if text else []
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as plain data."""
+        totals = ("n_missing", "seconds_left", "device_seconds", "weight_mib")
+        return {**asdict(self), **{name: getattr(self, name) for name in totals}}
 
 
 def plan(  # noqa: PLR0913 - one argument for every option of the command
@@ -59,7 +223,7 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
         path: the experiment file.
         seeds: in place of those of the experiment.
         only: names of rows; all unless given.
-        device: as for `run`, like the next two.
+        device: as for `RunOptions`, like the next two.
         jobs: parallel runs on each GPU, or cores of the CPU.
         engine: how training steps are executed.
         overrides: ``path=value``, changes of the baseline.
@@ -88,10 +252,11 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
     planner = _Planner(worker_slots[0], jobs, lookup, selection)
     rows = [planner.row(row) for row in experiment.rows if not only or row.name in only]
     rows = planner.with_estimated_times(rows)
+    first, n_nodes = worker_slots[0], len({device.node for device in worker_slots})
     return Plan(
         experiment=experiment.name,
         question=experiment.question,
-        device=_name(worker_slots),
+        device=f"{first.kind} ({counted(n_nodes, 'node')})" if first.node else str(first),
         n_worker_slots=len(worker_slots),
         rows=tuple(rows),
         published=published.model_dump(include={"source", "note"}) if published else None,
@@ -102,12 +267,6 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
 class _Planner:
     """Plans rows.
 
-    Args:
-        device: that they are planned for.
-        jobs: runs at once on each GPU; None: as many as a row's probe advises.
-        lookup: whose store is searched, with the engine resolved.
-        selection: the rows.
-
     Attributes:
         finished: records of the runs that are done.
     """
@@ -115,18 +274,15 @@ class _Planner:
     def __init__(
         self, device: Device, jobs: int | None, lookup: RunLookup, selection: Selection
     ) -> None:
-        assert lookup.engine is not None, "it is resolved"
+        assert lookup.engine is not None, "the caller has resolved it"
         self._device = device
         self._jobs = jobs if device.kind == "cuda" else None
         self._engine = lookup.engine
         self._store = lookup.store
         self._selection = selection
-        self._published = selection.experiment.published
-        self._baseline = selection.experiment.rows[0].spec
         self._fingerprints = Fingerprints()
-        self._counter = ModelCounter()
+        self._count = cache(ModelCounter().count)
         self.finished: Records = {}
-        self._counted: dict[tuple[ModelSpec, Vocabulary], tuple[int, float]] = {}
         self._vocabularies: dict[tuple[Choice, Choice], Vocabulary] = {}  # as found
         self._runs: dict[str, list[Run]] = {}
         for run in selection.runs:
@@ -141,24 +297,21 @@ class _Planner:
                 self._note_vocabulary(run.spec, record.get("tokenizer", {}))
 
     def _note_vocabulary(self, spec: RunSpec, found: Mapping[str, Any]) -> None:
-        """Note what a probe or run has found; it holds for all rows of its corpus and tokenizer."""
+        """Note the vocabulary of a probe or run for all rows of its corpus and tokenizer."""
         if "n_src" in found and "n_tgt" in found:
             self._vocabularies[_vocabulary_key(spec)] = Vocabulary(
                 int(found["n_src"]), int(found["n_tgt"]), _nominal(spec).is_joint
             )
 
-    def _precision(self, spec: RunSpec) -> str:
-        return devices.resolve(spec.training.precision, self._device)
-
     def row(self, row: Row) -> PlannedRow:
         probe = self._probe(row.spec)
         params, flops_of_pass = self._counts(row.spec)
-        of_baseline, _ = self._counts(self._baseline)
+        experiment = self._selection.experiment
+        of_baseline, _ = self._counts(experiment.rows[0].spec)
         is_measured = TRAIN_SPEED in probe
         planned = [self._run(run) for run in self._runs.get(row.name, ())]
         if row.pending:
-            seeds = self._selection.experiment.seeds
-            planned = [PlannedRun(seed, None, is_done=False) for seed in seeds]
+            planned = [PlannedRun(seed, None, is_done=False) for seed in experiment.seeds]
         candidates = self._selection.tuning
         tuning = tuning_runs(candidates, [row.name]).runs if candidates else ()
         return PlannedRow(
@@ -172,7 +325,7 @@ class _Planner:
             seconds_per_run=training_seconds(row.spec.training, probe) if is_measured else None,
             runs_at_once=self._jobs or int(probe.get("runs_at_once", 1)),
             runs=tuple(planned),
-            published=self._published.of(row.name) if self._published else {},
+            published=experiment.published.of(row.name) if experiment.published else {},
             chosen=row.chosen,
             pending=row.pending,
             tuning=tuple(self._run(run, is_tuning=True) for run in tuning),
@@ -180,7 +333,7 @@ class _Planner:
         )
 
     def with_estimated_times(self, rows: Sequence[PlannedRow]) -> list[PlannedRow]:
-        """Return rows, with times by the speed of the first probed row where there is no other."""
+        """Return rows with estimated times if they are not probed, by the first probed row."""
         probed = next((row for row in rows if row.seconds_per_run is not None), None)
         if probed is None:
             return list(rows)
@@ -202,16 +355,14 @@ class _Planner:
     def _counts(self, spec: RunSpec) -> tuple[int, float]:
         """Return the parameters of a run's model, and its FLOPs per target token and pass."""
         vocabulary = self._vocabularies.get(_vocabulary_key(spec)) or _nominal(spec)
-        key = spec.model, vocabulary
-        if key not in self._counted:
-            self._counted[key] = self._counter.count(spec.model, vocabulary)
-        return self._counted[key]
+        return self._count(spec.model, vocabulary)
 
     def _probe(self, spec: RunSpec) -> Mapping[str, Any]:
         if spec not in self._probes:
             fingerprint = self._fingerprints.of(spec.corpus) or ""
             engine = engine_of(spec, self._engine)
-            key = probe_key(spec, self._device, self._precision(spec), engine, fingerprint)
+            precision = devices.resolve(spec.training.precision, self._device)
+            key = probe_key(spec, self._device, precision, engine, fingerprint)
             self._probes[spec] = self._store.load_probe(key) or {}
         return self._probes[spec]
 
@@ -230,24 +381,16 @@ class _Planner:
             return None, None
         name = run.experiment, *key_of(run)
         if name not in self._records:
-            key = hash_of(run.spec, fingerprint, self._precision(run.spec), self._engine)
+            precision = devices.resolve(run.spec.training.precision, self._device)
+            key = hash_of(run.spec, fingerprint, precision, self._engine)
             record = self._store.load_outcome(key)
             self._records[name] = key, record if is_finished(record) else None
         return self._records[name]
 
 
-def _name(worker_slots: Sequence[Device]) -> str:
-    """Return what the table of rows calls the devices."""
-    nodes = {device.node for device in worker_slots}
-    first = worker_slots[0]
-    return f"{first.kind} ({counted(len(nodes), 'node')})" if first.node else str(first)
-
-
 def _vocabulary_key(spec: RunSpec) -> tuple[Choice, Choice]:
-    """Return what the vocabulary of a run depends on."""
     return spec.corpus, spec.tokenizer
 
 
 def _nominal(spec: RunSpec) -> Vocabulary:
-    """Return the size of the vocabulary that the tokenizer aims at."""
     return build(Tokenizer, spec.tokenizer, at="tokenizer").nominal_vocabulary()

@@ -37,7 +37,7 @@ class ResultRow:
     """One row of a result set.
 
     Attributes:
-        changes: its difference from its baseline, by path, as the YAML has it; None if unknown.
+        changes: its changes of the baseline, by path, as in the YAML; None if unknown.
         spec: as plain data, without the seed; None if unknown.
         base: the spec of its baseline; None if unknown.
         samples: by metric.
@@ -72,13 +72,7 @@ class ResultSet:
 
 
 def read_result_set(name: str, spec: str | None, results: Path) -> ResultSet:
-    """Read the results that the user names.
-
-    Args:
-        name: an experiment's file, or the name of a shipped one; a folder of results; or
-            ``experiment@commit``, the tables that git holds.
-        spec: the experiment of a folder; all of its runs unless given.
-        results: the folder of the results of experiments, and of their tables in git.
+    """Read one side of a comparison; the arguments are those of `compare`.
 
     Raises:
         SpecError: with every mistake of an experiment, or if the name is of none of these.
@@ -97,11 +91,8 @@ def read_result_set(name: str, spec: str | None, results: Path) -> ResultSet:
 def scored_set(side: ResultSet, metrics: Sequence[Choice]) -> ResultSet:
     """Return the results of an experiment with the scores of further metrics.
 
-    A table has those that it holds, and a run of other text than the experiment's has none. Where
+    Tables get no further scores, nor do runs of another corpus than the experiment's. If
     translations are missing, a remark says so, and nothing is added.
-
-    Raises:
-        SpecError: if a metric refuses its options or texts.
     """
     if side.store is None or side.experiment is None or not metrics:
         return side
@@ -213,7 +204,7 @@ def _of_records(
             name=each.name,
             changes=changes.get(each.name),
             spec=specs[each.name],
-            base=specs.get(_baseline_of(each.name)),
+            base=specs.get("".join((*each.name.rpartition(":")[:2], BASELINE))),
             samples=_samples(each),
             outcomes=Counter(o for o in each.outcomes.values() if o != "missing"),
             records=of_rows[each.name],
@@ -234,11 +225,6 @@ def _code(record: Record) -> str:
     own = str(record.get("git", {}).get("code") or "unknown")[:12]
     others = [f" with {each['name']} {each['sha256'][:12]}" for each in record.get("plugins", ())]
     return "".join((own, *others))
-
-
-def _baseline_of(name: str) -> str:
-    experiment, colon, _ = name.rpartition(":")
-    return f"{experiment}{colon}{BASELINE}"
 
 
 def _canonical(record: Record) -> dict[str, Any]:
@@ -282,7 +268,9 @@ def _of_commit(name: str, results: Path) -> ResultSet:
                 },
             )
         )
-    return ResultSet(rows, _notes(read(f"{experiment}/table.md") or ""))
+    matches = map(_NOTE.fullmatch, (read(f"{experiment}/table.md") or "").splitlines())
+    notes = {match["label"]: unescaped(match["text"]) for match in matches if match}
+    return ResultSet(rows, {label: notes[label] for label in notes if label in PROVENANCE})
 
 
 def _git_reader(commit: str, results: Path) -> Callable[[str], str | None]:
@@ -332,13 +320,3 @@ def _means(line: Mapping[str, str]) -> Iterator[tuple[str, RowSample]]:
             metric = match["metric"]
             sd, n = line.get(f"{metric}.sd"), line.get(f"{metric}.n") or line["runs.done"]
             yield metric, RowSample(int(n), float(value), float(sd) if sd else None)
-
-
-def _notes(markdown: str) -> dict[str, str]:
-    """Return the remarks of a table's Markdown on where its numbers come from."""
-    matches = (_NOTE.fullmatch(line) for line in markdown.splitlines())
-    return {
-        match["label"]: unescaped(match["text"])
-        for match in matches
-        if match and match["label"] in PROVENANCE
-    }

@@ -1,4 +1,4 @@
-"""``ablate runs`` and ``ablate status``: the stored runs, and the runs at work."""
+"""``ablate runs``: list, show and remove stored runs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import os
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
 from filelock import FileLock, Timeout
 
+from ablate import config
 from ablate.api.remarks import print_remark
 from ablate.api.selection import (
     ENGINES,
@@ -22,16 +23,17 @@ from ablate.api.selection import (
     RunLookup,
     Selection,
     hash_of,
+    key_of,
     precision_of,
     select,
     stored,
     tuning_runs,
 )
-from ablate.errors import SpecError, StoreError
+from ablate.config import experiment_name, shipped
+from ablate.errors import DataError, SpecError, StoreError
 from ablate.index import Heading
 from ablate.record import Status
 from ablate.runner.match import is_available
-from ablate.runner.sessions import RunningTask, Session, sessions
 from ablate.store import Store
 from ablate.wording import no_such
 from ablate.writing import remove_tree
@@ -45,17 +47,6 @@ _FILES = {
     *("checkpoint.pt", "changed.json", "snapshots", "tokenizer.json", "model.safetensors"),
 }
 """What a run writes; a folder with none of them is not a run."""
-
-__all__ = [
-    "STATUSES",
-    "RunningTask",
-    "Session",
-    "StoredRun",
-    "collect_garbage",
-    "remove",
-    "runs",
-    "status",
-]
 
 
 @dataclass(frozen=True)
@@ -109,8 +100,8 @@ def runs(
 
     Args:
         results: the folder of results.
-        specs: experiment files; each run names those that need it. Where a row's matched or tuned
-            value is not known, its runs name none, which a remark on standard error says.
+        specs: experiment files; each run names those that need it. If a row's matched or tuned
+            value is not known, its runs name none, and a remark on standard error says so.
         statuses: only runs with one of `STATUSES`; all by default.
         labels: only runs of ``experiment``, ``experiment:row`` or ``experiment:row:seed``, or,
             where a label is none of these, those whose hash begins so; all by default.
@@ -150,12 +141,12 @@ def remove(
     """
     every_run, labelled = runs(results), set[str]()
     for label in labels:
-        fitting = _labelled(every_run, label)
+        fitting = {run.run for run in _labelled(every_run, label)}
         if not fitting:
             raise StoreError(
                 f"{Path(results) / 'runs'} holds no run {label!r}; `ablate runs list` shows them"
             )
-        labelled |= {run.run for run in fitting}
+        labelled |= fitting
     chosen = [run for run in every_run if run.run in labelled]
     return _remove(Path(results), chosen, is_trial=is_trial)
 
@@ -189,19 +180,28 @@ def collect_garbage(
     return _remove(Path(results), unused, is_trial=is_trial)
 
 
-def status(results: Path | str = "results") -> list[Session]:
-    """Return what each call of ``ablate run`` on a folder of results is doing, oldest first."""
-    return sessions(Path(results))
+def show_run(run: str, *, results: Path | str = "results") -> dict[str, Any]:
+    """Return the record of a run, or of the run that replaced it.
+
+    Args:
+        run: its folder, the first characters of its hash, or ``experiment:row:seed``. The last is
+            the run that the experiment's file describes, if there is a file of that name in the
+            working directory, in its folder ``experiments``, or among the shipped ones; else the
+            run that was first trained under these names.
+        results: the folder of results.
+
+    Raises:
+        StoreError: if there is no such run, or more than one.
+    """
+    store = Store(Path(results))
+    key = None if (Path(run) / "record.json").is_file() else _described(run, store)
+    return store.find(run if key is None else key)
 
 
 def _needed(
     specs: Sequence[Path | str], store: Store
 ) -> tuple[dict[str, set[str]], tuple[str, ...]]:
-    """Return the hashes of the runs of experiments, by name; experiments may share a name.
-
-    Returns:
-        The hashes; and in sentences, of which rows some are missing.
-    """
+    """Return the hashes of the runs of experiments, by name; and in sentences, what is unknown."""
     needed: dict[str, set[str]] = {}
     unknown: dict[str, None] = {}
     kinds = [(None, None), *product(PRECISIONS, ENGINES)]
@@ -258,9 +258,26 @@ def _every_run(store: Store, needed: dict[str, set[str]]) -> list[StoredRun]:
     for folder in sorted(_entries(store.results / "runs"), key=lambda folder: folder.name):
         is_link = folder.is_symlink()
         content = [] if is_link or not folder.is_dir() else _entries(folder.path)
-        if _HASH.fullmatch(folder.name) and (is_link or _is_run(folder, content)):
-            heading = headings.get(folder.name) or _unlisted(store, folder.name)
-            every_run.append(_stored_run(folder, content, heading, needed))
+        if not _HASH.fullmatch(folder.name) or not (is_link or _is_run(folder, content)):
+            continue
+        try:
+            heading = headings.get(folder.name) or store.heading(folder.name)
+        except StoreError:
+            heading = Heading("unreadable")
+        heading = heading or Heading("unfinished")
+        run = StoredRun(
+            run=folder.name,
+            experiment=heading.experiment,
+            row=heading.row,
+            seed=heading.seed,
+            status=heading.status,
+            bleu=heading.bleu,
+            finished=heading.finished,
+            n_bytes=sum(map(_n_bytes, content)),
+            experiments=tuple(name for name, hashes in needed.items() if folder.name in hashes),
+            is_at_work=any(entry.name == "lock" and _is_locked(entry.path) for entry in content),
+        )
+        every_run.append(run)
     return sorted(every_run, key=lambda run: (run.experiment or "", run.row or "", run.seed or 0))
 
 
@@ -276,34 +293,6 @@ def _is_run(folder: os.DirEntry[str], content: Sequence[os.DirEntry[str]]) -> bo
     names = {entry.name for entry in content}
     has_text = any(name.startswith("hypotheses.") for name in names)
     return folder.is_dir() and (has_text or names <= {"lock"} or not names.isdisjoint(_FILES))
-
-
-def _unlisted(store: Store, run: str) -> Heading:
-    """Return the heading of a run without a record that can be read."""
-    try:
-        return store.heading(run) or Heading("unfinished")
-    except StoreError:
-        return Heading("unreadable")
-
-
-def _stored_run(
-    folder: os.DirEntry[str],
-    content: Sequence[os.DirEntry[str]],
-    heading: Heading,
-    needed: dict[str, set[str]],
-) -> StoredRun:
-    return StoredRun(
-        run=folder.name,
-        experiment=heading.experiment,
-        row=heading.row,
-        seed=heading.seed,
-        status=heading.status,
-        bleu=heading.bleu,
-        finished=heading.finished,
-        n_bytes=sum(map(_n_bytes, content)),
-        experiments=tuple(name for name, hashes in needed.items() if folder.name in hashes),
-        is_at_work=any(entry.name == "lock" and _is_locked(entry.path) for entry in content),
-    )
 
 
 def _n_bytes(entry: os.DirEntry[str]) -> int:
@@ -328,36 +317,68 @@ def _is_locked(file: str) -> bool:
 
 def _labelled(every_run: Sequence[StoredRun], label: str) -> list[StoredRun]:
     """Return the runs with this name; if there are none, those whose hash begins so."""
-
-    def names(run: StoredRun) -> tuple[str | None, ...]:
-        return run.experiment, f"{run.experiment}:{run.row}", run.label
-
-    named = [run for run in every_run if label in names(run)]
+    named = [
+        run
+        for run in every_run
+        if label in (run.experiment, f"{run.experiment}:{run.row}", run.label)
+    ]
     return named or [run for run in every_run if label and run.run.startswith(label)]
 
 
 def _remove(results: Path, chosen: Sequence[StoredRun], *, is_trial: bool) -> list[StoredRun]:
-    idle = [run for run in chosen if not run.is_at_work]
-    return idle if is_trial else [run for run in idle if _try_remove(results / "runs" / run.run)]
+    """Remove runs unless a worker holds their locks; return those that are removed.
 
-
-def _try_remove(folder: Path) -> bool:
-    """Remove a run unless a worker holds its lock; return whether it was removed.
-
-    Its record is removed first: after an interruption the run counts as unfinished. Of a link to a
+    A record is removed first: after an interruption the run counts as unfinished. Of a link to a
     folder the link alone is removed: what lies elsewhere may not be ours.
+    """
+    removed = []
+    for run in (each for each in chosen if not each.is_at_work):
+        folder = results / "runs" / run.run
+        try:
+            if not is_trial and folder.is_symlink():
+                remove_tree(folder)
+            elif not is_trial:
+                with FileLock(folder / "lock", thread_local=False, timeout=0):
+                    remove_tree(folder, first="record.json")
+        except Timeout:
+            continue
+        except OSError as error:
+            raise StoreError(f"{folder}: cannot be removed: {error.strerror or error}") from error
+        removed.append(run)
+    return removed
+
+
+def _described(run: str, store: Store) -> str | None:
+    """Return the hash of the run that the file of its experiment describes; None if unknown.
 
     Raises:
-        StoreError: if it cannot be removed.
+        StoreError: if a run is stored under this name and is not the one of the user's file.
     """
+    name, _, rest = run.partition(":")
+    row, _, seed = rest.rpartition(":")
+    stem = name.rpartition("/")[2]
+    own = (Path(f"{name}.yaml"), Path("experiments", f"{name}.yaml"), Path(f"{stem}.yaml"))
+    is_found = (file for file in own if file.is_file() and experiment_name(file) == name)
+    file = next(is_found, shipped.find(name))
+    if file is None or not seed.isdecimal():
+        return None
     try:
-        if folder.is_symlink():
-            remove_tree(folder)
-            return True
-        with FileLock(folder / "lock", thread_local=False, timeout=0):
-            remove_tree(folder, first="record.json")
-    except Timeout:
-        return False
-    except OSError as error:
-        raise StoreError(f"{folder}: cannot be removed: {error.strerror or error}") from error
-    return True
+        selection = select(file, lookup=RunLookup(store))
+        seeds = dict.fromkeys((*selection.whole.seeds, int(seed)))
+        described = config.expand(selection.whole, list(seeds))
+        records = stored(replace(selection, tabulated=described), RunLookup(store))
+        is_known = Fingerprints().of(selection.corpus) is not None
+    except (SpecError, DataError):
+        return None
+    wanted = row, int(seed)
+    if wanted in records:
+        return str(records[wanted]["hash"])
+    others = [each.run for each in runs(store.results, labels=[run]) if each.label == run]
+    is_described = is_known and wanted in map(key_of, described)
+    if is_described and others and file != shipped.find(name):
+        raise StoreError(
+            f"{store.results} holds no run {run!r} as {file} describes it; under this name it "
+            f"holds runs with other values or other content: {', '.join(others)}; give one of "
+            f"these, or make the run with `ablate run {file}`"
+        )
+    return None

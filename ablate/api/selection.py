@@ -37,13 +37,13 @@ Runs of several devices have the same hash whatever their engine.
 
 @dataclass(frozen=True)
 class Selection:
-    """An experiment, and those of its runs that are wanted.
+    """An experiment, and those of its runs that are requested.
 
     Attributes:
         whole: as it was read.
-        experiment: with the wanted rows and seeds alone, and with its baseline in any case.
-        runs: what is wanted.
-        tabulated: what its table shows: the runs, and those of the baseline.
+        experiment: with the baseline and the requested rows and seeds.
+        runs: that are requested.
+        tabulated: the runs in its table: these, and those of the baseline.
         overrides: ``path=value``, the changes of the baseline that the file does not have.
         tuning: the candidates of all rows, if they are tuned.
     """
@@ -62,7 +62,7 @@ class Selection:
 
     @property
     def pending(self) -> list[str]:
-        """The wanted rows for which some value is still to be chosen."""
+        """The requested rows for which some value is still to be chosen."""
         return [row.name for row in self.experiment.rows if row.pending]
 
 
@@ -153,25 +153,22 @@ def _with_chosen_values(
     if experiment.match is None and experiment.tune is None:
         return experiment, None
     check(experiment)
-    if experiment.match is not None:
-        if experiment.match.on == "time":
-            experiment = _with_stored_matches(experiment, lookup)
-        else:
-            experiment = matching.match_by_counting(experiment)
+    if experiment.match is not None and experiment.match.on != "time":
+        experiment = matching.match_by_counting(experiment)
+    elif experiment.match is not None:
+        values: dict[str, int | None] = {}
+        for row, key in match_keys(experiment).items():
+            match = lookup.store.load_match(key) if lookup else None
+            if match is None or match["value"] is not None:
+                values[row] = match["value"] if match else None
+        experiment = config.with_match(experiment, values)
     if experiment.tune is None:
         return experiment, None
     tuning = config.tuning_of(experiment)
-    return _with_tuned_values(experiment, tuning, lookup), tuning
-
-
-def _with_stored_matches(experiment: Experiment, lookup: RunLookup | None) -> Experiment:
-    """Return an experiment with the values that make rows take the baseline's time."""
-    values: dict[str, int | None] = {}
-    for row, key in match_keys(experiment).items():
-        match = lookup.store.load_match(key) if lookup else None
-        if match is None or match["value"] is not None:
-            values[row] = match["value"] if match else None
-    return config.with_match(experiment, values)
+    names = [row.name for row in experiment.rows if not row.pending]
+    records = stored(tuning_runs(tuning, names), lookup) if lookup else {}
+    best = {name: _best_candidate(tuning, name, records) for name in names}
+    return config.with_tuning(experiment, tuning, best), tuning
 
 
 def match_keys(experiment: Experiment) -> dict[str, str]:
@@ -189,23 +186,10 @@ def match_keys(experiment: Experiment) -> dict[str, str]:
     }
 
 
-def _with_tuned_values(
-    experiment: Experiment, tuning: Tuning, lookup: RunLookup | None
-) -> Experiment:
-    """Return an experiment in which every row has its best values on dev, as far as it is tuned."""
-    names = [row.name for row in experiment.rows if not row.pending]
-    records = stored(tuning_runs(tuning, names), lookup) if lookup else {}
-    best = {name: _best_candidate(tuning, name, records) for name in names}
-    return config.with_tuning(experiment, tuning, best)
-
-
 def _best_candidate(tuning: Tuning, row: str, records: Records) -> str | None:
-    """Return the candidate with the lowest mean NLL on dev, the first of equals.
+    """Return the candidate with the lowest mean NLL on dev; None if a run of the row is missing.
 
-    A run that diverged counts as infinitely bad.
-
-    Returns:
-        Its name; None if some run of the row has not ended.
+    A run that diverged counts as infinitely bad; of equals the first wins.
     """
     losses: dict[str, float] = {}
     for name in tuning.candidates[row]:
@@ -229,9 +213,21 @@ class Fingerprints:
         Raises:
             DataError: if the corpus is malformed.
         """
-        if corpus not in self._of_choice:
-            self._of_choice[corpus] = _fingerprint(corpus)
-        return self._of_choice[corpus]
+        if corpus in self._of_choice:
+            return self._of_choice[corpus]
+        fingerprint = None
+        try:
+            built = build(Corpus, corpus, at="corpus")
+        except RefusedError:
+            built = None  # `check` says where in the file
+        if built is not None:
+            try:
+                fingerprint = built.fingerprint()
+            except DataError:
+                if built.is_available():
+                    raise
+        self._of_choice[corpus] = fingerprint
+        return fingerprint
 
     def known(self, corpus: Choice) -> str:
         """Return the fingerprint of a corpus whose content must be known.
@@ -265,13 +261,14 @@ def tasks(
         fingerprint = fingerprints.known(run.spec.corpus)
         precision = resolve(run.spec.training.precision, device)
         of_run = engine_of(run.spec, engine)
+        plain = run.spec.model_dump(mode="json")
         todo.append(
             Task(
                 action="train",
                 key=hash_of(run.spec, fingerprint, precision, of_run),
                 experiment=run.experiment,
                 variant=run.variant,
-                spec=_plain(run.spec, precision),
+                spec={**plain, "training": {**plain["training"], "precision": precision}},
                 device=device.kind,
                 precision=precision,
                 results=results.absolute(),
@@ -328,25 +325,6 @@ def precision_of(run_spec: RunSpec, auto: str) -> str:
     return auto if setting == "auto" else setting
 
 
-def _plain(run_spec: RunSpec, precision: str) -> dict[str, Any]:
-    """Return a spec as plain data, with its precision resolved."""
-    data = run_spec.model_dump(mode="json")
-    return {**data, "training": {**data["training"], "precision": precision}}
-
-
-def _fingerprint(corpus: Choice) -> str | None:
-    try:
-        built = build(Corpus, corpus, at="corpus")
-    except RefusedError:
-        return None  # `check` says where in the file
-    try:
-        return built.fingerprint()
-    except DataError:
-        if built.is_available():
-            raise
-        return None
-
-
 def _stored(
     runs: Iterable[Run],
     kind: tuple[str, str],
@@ -354,14 +332,9 @@ def _stored(
     fingerprints: Fingerprints,
     outcomes: dict[tuple[Any, ...], Record | None],
 ) -> Records:
-    """Return the stored records of one kind.
+    """Return the stored records of one kind: the meaning of ``precision: auto``, and the engine.
 
-    Args:
-        runs: whose records.
-        kind: what ``precision: auto`` means, and the engine.
-        store: holds them.
-        fingerprints: of corpora.
-        outcomes: a cache: most kinds of a run share one record.
+    ``outcomes`` is a cache, for most kinds of a run share one record.
     """
     (auto, engine), records = kind, {}
     for run in runs:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from ablate import report as reporting
 from ablate.api.corpora import text_of_runs
 from ablate.api.options import RunOptions
-from ablate.api.run import Outcome
-from ablate.api.run import report as report_experiment
+from ablate.api.report import Outcome
+from ablate.api.report import report as report_experiment
 from ablate.api.run import run as run_experiment
 from ablate.api.selection import Records, RunLookup, key_of, select, tasks
 from ablate.config.dump import dump

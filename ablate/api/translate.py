@@ -17,7 +17,7 @@ from safetensors.torch import load_model
 
 from ablate import decoding
 from ablate.api.corpora import text_of_runs
-from ablate.api.showing import show_run
+from ablate.api.runs import show_run
 from ablate.config import RunSpec
 from ablate.config.merge import merge_schema
 from ablate.config.messages import validated
@@ -254,12 +254,9 @@ def _why_none(record: dict[str, Any]) -> str:
 
 
 def _folder_of(run: str, key: str, store: Store) -> Path:
-    """Return the folder with the files of the run that was found by a name.
+    """Return the folder of the run ``key``, which was found by a name.
 
-    Args:
-        run: the name, which may be a folder: the run's own, or that of a run that it replaced.
-        key: the hash of the run that was found.
-        store: holds the runs that are not named by their folder.
+    The name may be a folder: the run's own, or that of a run that it replaced.
     """
     if not (Path(run) / "record.json").is_file():
         return store.path(key)

@@ -61,24 +61,29 @@ def table_folder(selection: Selection, results: Path) -> Path:
 
 
 def hints(selection: Selection, store: Store) -> str:
-    """Return in words which other runs of an experiment the store holds; empty if none.
-
-    Raises:
-        StoreError: if a record cannot be read.
-    """
+    """Return in words which other runs of an experiment the store holds; empty if none."""
     requested = set(map(key_of, selection.tabulated))
     groups: dict[tuple[tuple[str, ...], bool], set[int]] = {}
-    for record in _of_experiment(selection, store):
+    names = {row.name for row in selection.whole.rows}
+    of_experiment = [
+        store.load(run) or {}
+        for run, heading in store.headings().items()
+        if heading.experiment == selection.experiment.name and heading.row in names
+    ]
+    for record in (each for each in of_experiment if each.keys() >= {"spec", "seed"}):
         changes = _changes(selection, record)
         if changes is not None:
             is_requested = not changes and (record["variant"], record["seed"]) in requested
             groups.setdefault((changes, is_requested), set()).add(record["seed"])
-    sentences = [
-        f"runs with {' and '.join(changes) if changes else 'what the file says'} and "
-        f"seeds {', '.join(map(str, sorted(seeds)))}"
-        + (_OTHER_HASH if is_requested else f": give{''.join(_options(changes, seeds))}")
-        for (changes, is_requested), seeds in islice(groups.items(), _MOST_GROUPS)
-    ]
+    sentences = []
+    for (changes, is_requested), of_group in islice(groups.items(), _MOST_GROUPS):
+        seeds = list(map(str, sorted(of_group)))
+        words = [word for change in changes for word in ("--set", change)]
+        give = f": give {shlex.join([*words, '--seeds', ','.join(seeds)])}"
+        sentences.append(
+            f"runs with {' and '.join(changes) if changes else 'what the file says'} and "
+            f"seeds {', '.join(seeds)}{_OTHER_HASH if is_requested else give}"
+        )
     return f"; it holds {'; '.join(sentences)}" if sentences else ""
 
 
@@ -95,15 +100,6 @@ def _name(selection: Selection) -> str:
     if name == whole_name and len(name) <= _LONGEST_NAME:
         return name
     return f"{name[:_LONGEST_NAME]}-{sha256_of_text(whole_name)[:8]}"
-
-
-def _of_experiment(selection: Selection, store: Store) -> Iterator[dict[str, Any]]:
-    names = {row.name for row in selection.whole.rows}
-    for run, heading in store.headings().items():
-        if heading.experiment == selection.experiment.name and heading.row in names:
-            record = store.load(run) or {}
-            if record.keys() >= {"spec", "seed"}:
-                yield record
 
 
 def _changes(selection: Selection, record: Mapping[str, Any]) -> tuple[str, ...] | None:
@@ -126,9 +122,3 @@ def _differences(current: Any, stored: Any, path: str = "") -> Iterator[str]:
     elif current != stored:
         text = dump(stored, width=1000, flow=True)
         yield f"{path}={text.removesuffix('...' + chr(10)).strip()}"
-
-
-def _options(changes: tuple[str, ...], seeds: set[int]) -> Iterator[str]:
-    for change in changes:
-        yield f" --set {change!r}" if " " in change else f" --set {change}"
-    yield f" --seeds {','.join(map(str, sorted(seeds)))}"

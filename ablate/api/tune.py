@@ -55,8 +55,11 @@ def select_chosen(path: Path | str, options: RunOptions, only: Sequence[str] = (
         if not _open(selection, only):
             return selection
         fetch(selection.corpus)
-        if rows := _untimed(selection, only):
-            _Timing(load(path, options.overrides), backend, lookup).match(rows)
+        match, rows = selection.whole.match, _open(selection, only)
+        if match is not None and match.on == "time":
+            rows = [r.name for r in selection.experiment.rows if match.via in r.pending]
+            if rows := [name for name in rows if not only or name in only]:
+                _Timing(load(path, options.overrides), backend, lookup).match(rows)
         selection = select_now()
         if rows := _open(selection, only):
             _tune(selection, rows, options)
@@ -67,14 +70,6 @@ def select_chosen(path: Path | str, options: RunOptions, only: Sequence[str] = (
 def _open(selection: Selection, only: Sequence[str]) -> list[str]:
     """Return the rows to be trained for which some value is still to be chosen."""
     return [name for name in selection.pending if not only or name in only]
-
-
-def _untimed(selection: Selection, only: Sequence[str]) -> list[str]:
-    """Return those of these rows whose value for an equal time has not been measured."""
-    match, rows = selection.whole.match, _open(selection, only)
-    if match is None or match.on != "time":
-        return []
-    return [r.name for r in selection.experiment.rows if r.name in rows and match.via in r.pending]
 
 
 def _tune(selection: Selection, rows: Sequence[str], options: RunOptions) -> None:
@@ -100,10 +95,7 @@ def _tune(selection: Selection, rows: Sequence[str], options: RunOptions) -> Non
 class _Timing:
     """Measures rows by turns with their baseline until they take as long as the baseline.
 
-    Args:
-        experiment: with a ``match`` on time, as it was loaded: `match_key` covers no tuned values.
-        backend: where to measure.
-        lookup: whose store keeps what was measured.
+    The experiment is the one that was loaded: `match_key` covers no tuned values.
     """
 
     def __init__(self, experiment: Experiment, backend: Backend, lookup: RunLookup) -> None:

@@ -1,0 +1,139 @@
+"""``ablate report``: the table of stored runs."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ablate import report as reporting
+from ablate.analysis import Sentences
+from ablate.api import trials
+from ablate.api.corpora import text_of_runs
+from ablate.api.metrics import scored
+from ablate.api.remarks import print_remark, remarks_on
+from ablate.api.selection import Fingerprints, Records, RunLookup, Selection, select, stored
+from ablate.config import Experiment
+from ablate.errors import DamagedFileWarning, DataError, StoreError
+from ablate.measuring import SentenceStatistics
+from ablate.report.paper_layouts import Layout
+from ablate.store import Store, readable, verify
+from ablate.wording import counted
+
+
+@dataclass(frozen=True, repr=False)
+class Outcome:
+    """The results of an experiment; in a notebook it shows its table.
+
+    Attributes:
+        experiment: its rows and seeds.
+        records: of every run that has ended, by row and seed.
+        table: of the records.
+        exit_status: 0 if every requested run is done and the tables are written, else 1.
+    """
+
+    experiment: Experiment
+    records: Records
+    table: reporting.Table
+    exit_status: int = 0
+
+    def __repr__(self) -> str:
+        n_done = sum(record["status"] == "done" for record in self.records.values())
+        n_runs = len(self.experiment.rows) * len(self.experiment.seeds)
+        done = f"{n_done} of {counted(n_runs, 'run')} done"
+        return f"<Outcome of {self.experiment.name}: {done}, exit_status={self.exit_status}>"
+
+    def _repr_markdown_(self) -> str:
+        return reporting.render(self.table, "markdown")
+
+
+def report(
+    path: Path | str,
+    *,
+    seeds: Sequence[int] | None = None,
+    only: Sequence[str] = (),
+    overrides: Sequence[str] = (),
+    results: Path | str = "results",
+    layout: Layout = "ours",
+) -> Outcome:
+    """Tabulate what is stored of an experiment.
+
+    Prints on standard error which runs other code, libraries or another machine have made.
+
+    Args:
+        path: the experiment file.
+        seeds: in place of those of the experiment.
+        only: names of rows; all unless given.
+        overrides: ``path=value``, as they were given to `run`.
+        results: the folder of results.
+        layout: of the table: ours, or that of a paper.
+
+    Raises:
+        DataError: if the content of the corpus is not known here, so that no run has a hash.
+        StoreError: if nothing is stored; it names the overrides and seeds of other stored runs.
+    """
+    store = Store(Path(results))
+    lookup = RunLookup(store)
+    selection = select(path, overrides, seeds, only, lookup)
+    records = stored(selection, lookup)
+    if not records:
+        Fingerprints().known(selection.corpus)
+        about = "".join(f", {remark}" for remark in trials.remarks(selection))
+        raise StoreError(
+            f"{store.results} holds no run of {selection.experiment.name}{about}"
+            f"{trials.hints(selection, store)}; `ablate run {os.fspath(path)}` makes them"
+        )
+    for remark in remarks_on(records):
+        print_remark(remark)
+    return Outcome(selection.experiment, records, tabulate(selection, records, store, layout))
+
+
+def tabulate(
+    selection: Selection, records: Records, store: Store, layout: Layout = "ours"
+) -> reporting.Table:
+    """Return the table of records, with what its formats need besides."""
+    statistics = _sentences(records, store)
+    experiment = selection.experiment
+    records = scored(records, selection.corpus, experiment.metrics, store)
+
+    def texts() -> reporting.Texts:
+        try:
+            tests = text_of_runs(selection.corpus, records.values()).tests
+        except DataError:  # they are not on this machine
+            return {}
+        return {name: (bitext.src, bitext.tgt) for name, bitext in tests.items()}
+
+    table = reporting.table(experiment, records, statistics, trials.remarks(selection), layout)
+    details = reporting.Details(
+        experiment=experiment,
+        records=records,
+        sentences=statistics,
+        folders={run: store.path(record["hash"]) for run, record in records.items()},
+        read_texts=texts,
+        arguments=trials.arguments(selection),
+    )
+    return replace(table, details=details)
+
+
+def _sentences(records: Records, store: Store) -> Sentences:
+    """Return the statistics of each test sentence, of the runs that have stored them."""
+    statistics: dict[tuple[str, int], dict[str, SentenceStatistics]] = {}
+    for run, record in records.items():
+        for test_set, scores in record.get("test", {}).items():
+            path = store.path(record["hash"]) / str(scores.get("sentences", ""))
+            if not path.is_file():
+                continue
+            with readable(path):
+                try:
+                    verify(path, record)
+                    of_set = SentenceStatistics.from_csv(path.read_text(encoding="utf-8"))
+                except (StoreError, ValueError):
+                    advice = "left out of the intervals; `ablate run` makes the run again"
+                    warnings.warn(
+                        f"{path}: damaged, and {advice}", DamagedFileWarning, stacklevel=3
+                    )
+                else:
+                    statistics.setdefault(run, {})[test_set] = of_set
+    return statistics
