@@ -15,9 +15,9 @@ import pytest
 
 from ablate import api
 from ablate.errors import SpecError
-from ablate.exports import exporting as module
+from ablate.exports import export as module
 from ablate.exports.contract import ExportedRun, Exporter, exported_run
-from ablate.exports.exporting import ExportingListener, Exports, exporting
+from ablate.exports.export import ExportingListener, Exports, exporting
 from ablate.exports.names import EXPORTERS
 from ablate.runner import extras
 from ablate.store import Store

@@ -86,21 +86,22 @@ def test_runs_are_listed_with_what_is_known(results: Path) -> None:
 )
 def test_runs_are_chosen(filters: dict[str, Any], labels: list[str], results: Path) -> None:
     assert sorted(run.label for run in api.runs(results, **filters)) == labels
+    with pytest.raises(SpecError, match="no status is called 'Done'; did you mean 'done'"):
+        api.runs(results, statuses=["Done"])
 
 
 def test_garbage_is_what_no_experiment_needs(results: Path) -> None:
+    with pytest.raises(StoreError, match="every run would go"):
+        api.collect_garbage(results, [])
+    for name in ("pe", "d" * 16):  # a folder beside the runs, and one that is no run
+        (results / "runs" / name).mkdir()
+        (results / "runs" / name / "thesis.tex").write_text("precious")
     garbage = api.collect_garbage(results, [_spec(results)], is_trial=True)
     assert sorted(run.label for run in garbage) == ["e" * 16, "other:none:1"]
     assert len(api.runs(results)) == 4
     assert api.collect_garbage(results, [_spec(results)]) == garbage
     assert [run.label for run in api.runs(results)] == ["small:baseline:1", "small:baseline:2"]
-
-
-def test_a_folder_beside_the_runs_is_no_garbage(results: Path) -> None:
-    (results / "runs" / "pe").mkdir()
-    (results / "runs" / "pe" / "table.md").write_text("| a table |")
-    api.collect_garbage(results, [_spec(results)])
-    assert (results / "runs" / "pe" / "table.md").exists()
+    assert len(list((results / "runs").glob("*/thesis.tex"))) == 2
 
 
 @pytest.mark.parametrize("folders", [("experiments", "experiments/more"), ("a/same", "b/same")])
@@ -126,11 +127,6 @@ def test_a_table_shows_the_kind_of_which_most_runs_are_finished(tmp_path: Path) 
         store.save(task.record("oom", "too large"))
     records = api.report(spec, results=store.results).records.values()
     assert {record["status"] for record in records} == {"done"}
-
-
-def test_garbage_of_no_experiment_would_be_everything(results: Path) -> None:
-    with pytest.raises(StoreError, match="every run would go"):
-        api.collect_garbage(results, [])
 
 
 @pytest.fixture
@@ -206,22 +202,12 @@ def test_garbage_is_not_known_without_the_content_of_the_corpus(
 def test_a_name_takes_no_run_by_its_hash(label: str, tmp_path: Path) -> None:
     named, hashed = "a" * 16, "e1" + "0" * 14
     _store(tmp_path, named, experiment="e1", variant="none", seed=1)
-    _store(tmp_path, hashed, experiment="pe", variant="none", seed=1)
+    _store(tmp_path, hashed, experiment="pe", variant="none", seed=1, status="failed")
     assert [run.run for run in api.runs(tmp_path, labels=[label])] == [named]
+    assert api.runs(tmp_path, labels=[label], statuses=["failed"]) == []
     assert [run.run for run in api.runs(tmp_path, labels=[label, "e10"])] == [named, hashed]
     assert [run.run for run in api.remove(tmp_path, [label])] == [named]
     assert [run.run for run in api.runs(tmp_path, labels=["e1"])] == [hashed]
-
-
-def test_a_name_takes_no_run_by_its_hash_whatever_the_status(tmp_path: Path) -> None:
-    _store(tmp_path, "a" * 16, experiment="e1", variant="none", seed=1)
-    _store(tmp_path, "e1" + "0" * 14, experiment="pe", variant="none", seed=1, status="failed")
-    assert api.runs(tmp_path, labels=["e1"], statuses=["failed"]) == []
-
-
-def test_a_status_that_no_run_can_have_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="no status is called 'Done'; did you mean 'done'"):
-        api.runs(tmp_path, statuses=["Done"])
 
 
 def test_runs_are_removed_unless_a_label_fits_none(results: Path) -> None:
@@ -278,14 +264,6 @@ def test_of_a_run_that_is_a_link_the_link_alone_is_removed(results: Path, tmp_pa
         assert "d" * 16 in [run.run for run in remove()]
         assert not link.is_symlink()
         assert _content(victim) == content, "files outside of the results have changed"
-
-
-def test_a_folder_that_is_no_run_is_neither_listed_nor_removed(results: Path) -> None:
-    folder = Store(results).path("d" * 16)
-    folder.mkdir()
-    (folder / "thesis.tex").write_text("precious")
-    api.collect_garbage(results, [_spec(results)])
-    assert _content(folder) == {"thesis.tex": "precious"}
 
 
 def test_no_run_begins_in_a_folder_that_is_a_link(results: Path, tmp_path: Path) -> None:
@@ -350,19 +328,10 @@ def test_the_commands_say_what_they_would_do_and_do_it_with_yes(results: Path) -
     assert "other:none:1  failed" in output_of("gc", spec, "--yes")
     assert "2 runs, 2.0 MiB" in output_of("list")
     assert "1 run, 1.0 MiB, removed" in output_of("remove", "small:baseline:1", "--yes")
-
-
-def test_a_folder_that_does_not_exist_is_not_listed_as_an_empty_one(tmp_path: Path) -> None:
-    for folder, said in ((tmp_path / "nowhere", True), (tmp_path, False)):
-        outcome = CliRunner().invoke(app, ["runs", "list", "--results", str(folder)])
-        assert outcome.exit_code == 0
-        assert (outcome.stderr == f"there is no folder {folder}\n") == said
-
-
-def test_status_of_a_quiet_folder(tmp_path: Path) -> None:
-    outcome = CliRunner().invoke(app, ["status", "--results", str(tmp_path)])
-    assert outcome.exit_code == 0
-    assert outcome.output == f"nothing is at work on {tmp_path}\n"
+    quiet = CliRunner().invoke(app, ["status", "--results", str(results)])
+    assert (quiet.exit_code, quiet.output) == (0, f"nothing is at work on {results}\n")
+    absent = CliRunner().invoke(app, ["runs", "list", "--results", str(results / "nowhere")])
+    assert (absent.exit_code, absent.stderr) == (0, f"there is no folder {results / 'nowhere'}\n")
 
 
 def test_all_unknown_runs_of_an_ensemble_are_reported_together(tmp_path: Path) -> None:

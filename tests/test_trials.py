@@ -77,7 +77,7 @@ def test_figures_are_of_the_runs_of_the_table(path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(
         sys.modules["ablate.api.run"],
         "_draw",
-        lambda table, _: drawn.append(len(table.details.records)),
+        lambda details, _: drawn.append(len(details.records)),
     )
     for text in (EXPERIMENT, f"{EXPERIMENT}  scale: {{model.norm: scale}}\n"):
         path.write_text(text, encoding="utf-8")

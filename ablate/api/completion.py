@@ -23,7 +23,7 @@ from ablate.api.trials import table_folder
 from ablate.console import Console
 from ablate.data.corpus import Corpus
 from ablate.errors import DamagedFileWarning, RunError
-from ablate.exports.exporting import ExportingListener, Exports, exporting
+from ablate.exports.export import ExportingListener, Exports, exporting
 from ablate.registry import Choice, build
 from ablate.runner import devices
 from ablate.runner.backends.contract import Backend, BackendRequest

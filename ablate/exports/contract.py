@@ -22,13 +22,7 @@ Parameter = str | int | float | bool
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """One row of a run's curve.
-
-    Attributes:
-        step: its number.
-        seconds: since the run began.
-        values: by column, without those that are empty.
-    """
+    """One row of a run's curve: a step, seconds since the start, and the values that are given."""
 
     step: int
     seconds: float
@@ -41,9 +35,6 @@ class ExportedRun:
 
     Attributes:
         experiment: its name; of runs under overrides, that of the trial.
-        row: its name.
-        seed: of the run.
-        hash: of the run.
         status: done or diverged.
         started: in seconds since 1970.
         parameters: the spec, by path, as in ``model.position.name``; lists as JSON.
@@ -109,21 +100,20 @@ def exported_run(
     """Return what trackers get of a run.
 
     Args:
-        experiment: as the experiment that is exported has it; the record has its first one.
+        experiment: its name; the record holds that of the first experiment with this run.
         row: likewise.
         record: of the run.
         curve_file: its ``curve.csv``; there may be none.
-
-    Raises:
-        OSError: if the curve cannot be read.
-        ValueError: if the curve holds what is no number.
     """
     final = {
         path: value
         for path, value in numbers({key: record.get(key) for key in _FINAL})
         if _PER_ROUND_OR_PART.isdisjoint(path.split("."))
     }
-    parameters = {path: _parameter(value) for path, value in leaves(record.get("spec", {}))}
+    parameters = {
+        path: value if isinstance(value, str | int | float | bool) else json.dumps(value)
+        for path, value in leaves(record.get("spec", {}))
+    }
     curve = tuple(_points(curve_file)) if curve_file.is_file() else ()
     started = datetime.fromisoformat(record["started"]).timestamp() if "started" in record else 0.0
     run = record["seed"], record["hash"], record["status"]
@@ -136,7 +126,3 @@ def _points(file: Path) -> Iterator[CurvePoint]:
             values = {name: float(text) for name, text in row.items() if text}
             step = int(values.pop("step"))
             yield CurvePoint(step, values.pop("seconds", 0.0), values)
-
-
-def _parameter(value: Any) -> Parameter:
-    return value if isinstance(value, str | int | float | bool) else json.dumps(value)

@@ -1,13 +1,12 @@
-"""Exporting finished runs from their records and curves, as they end or later.
+"""Export of finished runs from their records and curves, as they end or later.
 
-Workers do not take part in it. A failed export ends no run: the reason is printed in one sentence,
-and the next call repeats it.
+A failed export ends no run: the reason is printed in one sentence, and the next call repeats it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 from ablate.errors import SpecError, first_line
@@ -22,7 +21,7 @@ from ablate.wording import no_such
 
 
 class Exports:
-    """Exports runs to some trackers; what has been exported and has not changed is left alone.
+    """Exports runs to some trackers; unchanged runs are exported once.
 
     Args:
         classes: of exporters, by the names of their trackers; opened when there is a run for them.
@@ -35,12 +34,7 @@ class Exports:
         self._store = store
 
     def export(self, experiment: str, row: str, record: dict[str, Any]) -> str:
-        """Export a run, if it has finished.
-
-        Args:
-            experiment: its name, and with ``row`` that of the run in the tracker.
-            row: its name.
-            record: of the run.
+        """Export a run, if it has finished, under the names of the experiment and the row.
 
         Returns:
             What went wrong, in one sentence; empty if nothing did. That tracker gets no more runs.
@@ -82,18 +76,15 @@ def exporting(names: Sequence[str], store: Store) -> Iterator[Exports]:
     Raises:
         SpecError: if there is no such tracker, or if a package is missing.
     """
-    exports = Exports({name: _exporter_class(name) for name in names}, store)
-    try:
+    with closing(Exports({name: _exporter_class(name) for name in names}, store)) as exports:
         yield exports
-    finally:
-        exports.close()
 
 
 class ExportingListener(ForwardingListener):
     """Exports every run when it has ended; forwards every call to another listener.
 
     Args:
-        listener: hears of it too, and how exports failed with how a run ended.
+        listener: is also told how exports failed, with how a run ended.
         exports: to trackers.
         store: of the records.
         experiment: its name in the trackers.
