@@ -150,10 +150,6 @@ def test_runs_of_other_hashes_are_found_by_name(before: Path, after: Path, spec:
     compared = api.compare(before, after, spec)
     assert [row.name for row in compared.rows] == ["baseline", "rms", "none"]
 
-
-def test_a_row_whose_hash_has_moved_is_found_beside_the_others(
-    before: Path, after: Path, spec: Path
-) -> None:
     spec.write_text(THREE.replace("norm: rms", "norm: {name: rms, eps: 1e-4}"), encoding="utf-8")
     finish(spec, after, only=["rms"])
     rows = {row.name: row for row in api.compare(before, after, spec).rows}
@@ -340,9 +336,7 @@ def test_tables_of_two_commits_are_compared_by_the_metrics_that_they_hold(
     assert compared.rows[2].shifts["test.test.my_metric"].method == "equal"
 
 
-def test_a_commit_is_compared_with_what_is_stored_now(
-    repository: Path, spec: Path, after: Path
-) -> None:
+def test_a_commit_is_compared_with_stored_runs(repository: Path, spec: Path, after: Path) -> None:
     compared = api.compare("pe@HEAD", after, spec, results=repository)
     assert {row.shifts["test.test.bleu"].method for row in compared.rows} == {"equal"}
 
@@ -384,14 +378,6 @@ def test_refusals_say_what_to_do(
     for arguments, error, message in refused:
         with pytest.raises(error, match=message):
             api.compare(*map(str, arguments), results=repository)
-
-
-def test_a_commit_is_not_read_without_git(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(SpecError, match="git does not start, which reads the commit 'HEAD~1'"):
-        api.compare("pe@HEAD~1", "pe@HEAD", results=repository)
 
 
 def test_what_has_no_row_in_common_is_refused(before: Path, spec: Path, tmp_path: Path) -> None:

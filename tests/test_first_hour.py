@@ -163,22 +163,6 @@ def test_answers_of_a_dry_run_are_not_taken_for_others(ask: Ask, tmp_path: Path)
     assert _answer(tmp_path, "one")["settings"]["reduced"] is False
 
 
-def test_some_questions_can_be_asked_alone(ask: Ask, tmp_path: Path) -> None:
-    assert ask({"one": ["good"], "two": ["good2"]}, "--only", "two") == 0
-    assert _journal(tmp_path) == ["good2"]
-
-
-def test_a_missing_library_is_said_at_once(
-    ask: Ask,
-    first_hour: ModuleType,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(first_hour, "NEEDED", ("json", "no_such_library"))
-    assert ask({"one": ["good"]}) == 2
-    assert "cannot begin: no_such_library cannot be imported" in capsys.readouterr().out
-
-
 def test_a_dry_run_writes_where_no_measurement_is_kept(
     first_hour: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

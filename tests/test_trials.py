@@ -168,17 +168,6 @@ def test_a_report_says_that_what_is_stored_has_another_content(path: Path) -> No
             read()
 
 
-def test_a_report_says_that_a_corpus_has_not_been_fetched(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path))
-    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
-    text = EXPERIMENT.replace("{name: synthetic, size: 1000}", "iwslt14")
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(DataError, match=r"has not been fetched \(`ablate corpora fetch iwslt14`\)"):
-        api.report(path)
-
-
 def test_a_report_says_which_runs_other_code_has_made(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

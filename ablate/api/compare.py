@@ -85,6 +85,10 @@ def compare(
     paths = (metric.split(".") for row in rows for metric in row.samples)
     test_sets = list(dict.fromkeys(path[1] for path in paths if path[0] == "test"))
     notes = _pairs(sides[0].provenance, sides[1].provenance)
+    if all(a.records and b.records for a, b, _ in pairs):
+        has_one_tokenizer = all(len(_fingerprints(pair, "tokenizer")) <= 1 for pair in pairs)
+    else:
+        has_one_tokenizer = len(set(notes.get("tokenizer", ("",)))) == 1
     return Compared(
         labels=(str(before), str(after)),
         rows=rows,
@@ -94,7 +98,7 @@ def compare(
         sentences=_sentences(sides, pairs, test_sets, n_sentences),
         test_sets=test_sets,
         metrics=names,
-        has_one_tokenizer=_has_one_tokenizer(pairs, notes),
+        has_one_tokenizer=has_one_tokenizer,
     )
 
 
@@ -171,14 +175,6 @@ def _rows(pairs: Sequence[Pair], further: Sequence[str]) -> list[MatchedRow]:
         )
         for (a, b, matched_by), name, own in zip(pairs, names, samples, strict=True)
     ]
-
-
-def _has_one_tokenizer(pairs: Sequence[Pair], notes: Mapping[str, tuple[str, str]]) -> bool:
-    """Return whether every row reads the same target tokens on both sides, as far as is known."""
-    if all(a.records and b.records for a, b, _ in pairs):
-        return all(len(_fingerprints(pair, "tokenizer")) <= 1 for pair in pairs)
-    before, after = notes.get("tokenizer", ("", ""))
-    return before == after
 
 
 def _sentences(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -63,15 +64,14 @@ class CorpusStatistics:
 
 def corpora() -> tuple[CorpusListing, ...]:
     """Return every registered corpus."""
-    return tuple(
-        CorpusListing(
-            name=name,
-            summary=(entry.cls.__doc__ or "").strip().partition("\n")[0],
-            source=entry.source,
-            is_available=_is_available(name),
-        )
-        for name, entry in sorted(slots()["corpus"].items())
-    )
+    listed = []
+    for name, entry in sorted(slots()["corpus"].items()):
+        is_available = None
+        with suppress(SpecError):  # it needs options
+            is_available = build(Corpus, _choice(name, ()), at="corpus").is_available()
+        summary = (entry.cls.__doc__ or "").strip().partition("\n")[0]
+        listed.append(CorpusListing(name, summary, entry.source, is_available))
+    return tuple(listed)
 
 
 def fetch_corpus(
@@ -129,9 +129,7 @@ def check_corpus(spec: Path | str) -> list[Fault]:
 def text_of_runs(choice: Choice, records: Iterable[Mapping[str, Any]]) -> CorpusText:
     """Return the text of a corpus, if it still is what stored runs have read.
 
-    Args:
-        choice: the corpus.
-        records: of the runs; one without a fingerprint, as of a run that failed at once, fits any.
+    A record without a fingerprint, as of a run that failed at once, fits any text.
 
     Raises:
         DataError: if it is unavailable or malformed, or has another content than a run has read.
@@ -153,14 +151,6 @@ def _choice(name: str, options: Sequence[str]) -> Choice:
     if name not in table:
         raise SpecError(no_such("corpus", name, sorted(table)))
     return load_corpus(name, options)
-
-
-def _is_available(name: str) -> bool | None:
-    try:
-        choice = _choice(name, ())
-    except SpecError:
-        return None
-    return build(Corpus, choice, at="corpus").is_available()
 
 
 def _statistics(name: str, bitext: Bitext) -> SplitStatistics:

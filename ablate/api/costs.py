@@ -134,20 +134,18 @@ class Costs:
         changes = {slot: choice for slot, choice in choices.items() if choice != _default(slot)}
         key = json.dumps(changes, sort_keys=True)
         if key not in self._counts:
-            self._counts[key] = self._counted(changes, entry)
+            try:
+                spec = ModelSpec.model_validate({**BASE, **changes})
+                self._counts[key] = self._counter.count(spec, VOCABULARY)
+            except RefusedError:
+                self._counts[key] = None
+            except (Exception, SystemExit):
+                if entry.origin is None:
+                    raise
+                self._counts[key] = None  # a plugin's part is listed even if it fails
             if not all(_is_ours(slot, choice) for slot, choice in changes.items()):
                 self._of_plugins.add(key)
         return self._counts[key]
-
-    def _counted(self, choices: _Choices, entry: Entry) -> _Counts | None:
-        try:
-            return self._counter.count(ModelSpec.model_validate({**BASE, **choices}), VOCABULARY)
-        except RefusedError:
-            return None
-        except (Exception, SystemExit):
-            if entry.origin is None:
-                raise
-            return None  # a plugin's part is listed even if it fails
 
 
 def _is_ours(slot: str, choice: Any) -> bool:

@@ -19,7 +19,7 @@ from ablate.config.dump import dump
 from ablate.config.experiment import PartField, slot_of
 from ablate.config.merge import model_of
 from ablate.errors import SpecError
-from ablate.registry import Entry, Part, slots
+from ablate.registry import Entry, slots
 from ablate.wording import no_such, suggest
 
 
@@ -148,9 +148,13 @@ class _Lister:
         cost = self.costs.of(entry, choice)
         beside = cost.companion if cost else {}
         origin = entry.origin
+        contract = next(base for base in entry.cls.__mro__ if "slot" in vars(base))
+        home = ".".join(contract.__module__.split(".")[:3])  # the file or package of the slot
         return PartListing(
             slot=entry.slot,
-            slot_summary=_slot_summary(entry.cls),
+            slot_summary=(inspect.getdoc(sys.modules[home]) or "")
+            .partition("\n\n")[0]
+            .replace("\n", " "),
             path=path,
             is_default=slot is not None and slot.default == entry.name,
             name=entry.name,
@@ -175,13 +179,6 @@ def _paths(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, PartF
             yield f"{above}{key}", slot
         elif below:
             yield from _paths(below, f"{above}{key}.")
-
-
-def _slot_summary(cls: type[Part]) -> str:
-    """Return the first sentence of the file, or the package, that holds the slot's contract."""
-    contract = next(base for base in cls.__mro__ if "slot" in vars(base))
-    home = ".".join(contract.__module__.split(".")[:3])
-    return (inspect.getdoc(sys.modules[home]) or "").partition("\n\n")[0].replace("\n", " ")
 
 
 def _options(entry: Entry) -> tuple[OptionListing, ...]:

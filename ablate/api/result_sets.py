@@ -280,14 +280,8 @@ def _git_reader(commit: str, results: Path) -> Callable[[str], str | None]:
     )
 
     def git(*words: str) -> str | None:
-        try:
-            done = subprocess.run(
-                ["git", "-C", str(folder), *words], capture_output=True, text=True, encoding="utf-8"
-            )
-        except OSError as error:
-            raise SpecError(
-                f"git does not start, which reads the commit {commit!r}: {error}"
-            ) from error
+        command = ["git", "-C", str(folder), *words]
+        done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
         return done.stdout if done.returncode == 0 else None
 
     top = git("rev-parse", "--show-toplevel")

@@ -141,7 +141,8 @@ def _options(parts: Sequence[PartListing], *, is_stacked: bool) -> Table:
     for part in parts:
         for n, option in enumerate(part.options):
             cells = [Text("" if n and is_stacked else f"  {part.name}"), Text(option.name)]
-            about = [Text(_values(option)), Text(_plain(option.meaning), style="dim")]
+            meaning = option.meaning.replace("`", "")
+            about = [Text(_values(option)), Text(meaning, style="dim")]
             grid.add_row(*cells, *([Text("\n").join(about)] if is_stacked else about))
     return grid
 
@@ -228,18 +229,15 @@ def _value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _plain(text: str) -> str:
-    """Return a text without the marks of code."""
-    return text.replace("``", "").replace("`", "")
-
-
 def _chapter(parts: Sequence[PartListing]) -> Iterator[str]:
     """Yield the lines of one slot."""
     slot, path = parts[0].slot, parts[0].path
     where = f" Chosen at `{path}`." if path else ""
     yield from (f"## {slot}", "", f"{parts[0].slot_summary}{where}", "")
     cells: dict[str, Callable[[PartListing], str]] = {
-        "part": _link,
+        "part": lambda part: (
+            f"[{part.name}](#{part.slot}-{part.name})" + (r"\*" if part.is_default else "")
+        ),
         "formula": lambda part: _code(part.formula),
         "parameters": lambda part: _added(part)[0],
         "MFLOPs": lambda part: _added(part)[1],
@@ -260,10 +258,6 @@ def _chapter(parts: Sequence[PartListing]) -> Iterator[str]:
                 for o in part.options
             )
     yield ""
-
-
-def _link(part: PartListing) -> str:
-    return f"[{part.name}](#{part.slot}-{part.name})" + (r"\*" if part.is_default else "")
 
 
 def _row(cells: Iterable[str]) -> str:

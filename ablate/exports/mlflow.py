@@ -39,7 +39,12 @@ class MLflow(Exporter):
         self._client = MlflowClient(tracking_uri=uri)
 
     def export(self, run: ExportedRun) -> None:
-        experiment_id = self._experiment_id(run.experiment)
+        known = self._client.get_experiment_by_name(run.experiment)
+        experiment_id = (
+            self._client.create_experiment(run.experiment, _NO_ARTIFACTS)
+            if known is None
+            else known.experiment_id
+        )
         earlier = [
             each.info.run_id
             for each in self._client.search_runs([experiment_id], f"tags.`{_ID}` = '{run.id}'")
@@ -59,12 +64,6 @@ class MLflow(Exporter):
         self._client.set_terminated(run_id, "FINISHED", ended)
         for old in earlier:
             self._client.delete_run(old)
-
-    def _experiment_id(self, name: str) -> str:
-        known = self._client.get_experiment_by_name(name)
-        if known is not None:
-            return known.experiment_id
-        return self._client.create_experiment(name, _NO_ARTIFACTS)
 
 
 def _metrics(run: ExportedRun) -> Iterator[Metric]:

@@ -64,16 +64,13 @@ def test_wrong_input_ends_with_2_and_a_sentence(
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    "words",
-    [["--help"], ["run", "--help"], ["corpora", "--help"], ["corpora", "show", "-h"]],
-    ids=" ".join,
-)
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["corpora", "show", "-h"]])
 def test_help_goes_to_standard_output(ablate: Ablate, words: list[str]) -> None:
     done = ablate(*words)
     assert (done.returncode, done.stderr) == (0, "")
     assert "Usage" in done.stdout
     assert "\x1b[" not in done.stdout
+    assert all(f"─ {name} ─" in done.stdout for name in ("Ray", "Slurm")) == (words[0] == "run")
 
 
 def test_every_part_is_listed_with_its_source(
@@ -167,32 +164,28 @@ def test_a_closed_pipe_hides_no_judgement(
     assert ended.value.exit_code == status
 
 
-@pytest.mark.parametrize(("name", "continues"), [("run", True), ("fetch", True), ("plan", False)])
-def test_an_interruption_says_what_the_next_call_continues(
-    name: str, continues: bool, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("name", "fresh", "hint"),
+    [
+        ("run", False, "; the same command continues where this one stopped"),
+        ("fetch", False, "; the same command continues where this one stopped"),
+        ("run", True, "; the same command begins anew; without --fresh it continues the runs"),
+        ("plan", False, ""),
+    ],
+)
+def test_an_interruption_says_what_the_next_call_does(
+    name: str, fresh: bool, hint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def command() -> None:
+    def command(*, fresh: bool) -> None:
         raise KeyboardInterrupt
 
     command.__name__ = name
     with pytest.raises(typer.Exit) as ended:
-        guarded(command)()
+        guarded(command)(fresh=fresh)
     assert ended.value.exit_code == 130
-    assert ("the same command continues" in capsys.readouterr().err) == continues
-
-
-@pytest.mark.parametrize("fresh", [False, True])
-def test_an_interruption_says_that_what_is_made_afresh_begins_anew(
-    fresh: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def run(*, fresh: bool) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(typer.Exit):
-        guarded(run)(fresh=fresh)
-    error = capsys.readouterr().err
-    assert ("begins anew; without --fresh it continues" in error) == fresh
-    assert ("the same command continues where" in error) != fresh
+    error = capsys.readouterr().err.rstrip()
+    assert error.startswith(f"interrupted{hint}")
+    assert bool(hint) == (error != "interrupted")
 
 
 def test_a_new_experiment_is_commented_and_valid(ablate: Ablate, folder: Path) -> None:

@@ -210,12 +210,6 @@ def test_a_teacher_translates_its_training_text(
     assert done.stdout.splitlines() == expected
 
 
-def test_an_unknown_name_of_a_run_suggests_one(after_run: Ablate) -> None:
-    done = after_run("translate", "pe:non:1")
-    assert done.returncode == 2
-    assert "did you mean 'pe:none:1'?" in done.stderr
-
-
 def test_the_best_translations_have_scores_and_their_line(
     after_run: Ablate, run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
