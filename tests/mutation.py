@@ -84,7 +84,7 @@ TESTED_BESIDE = {
         "decoding/test_captured",
         "decoding/test_contract",
     ),
-    "runner": ("test_study", "test_tuning"),
+    "runner": ("test_study", "test_tune"),
     "training": ("test_gradients",),
 }
 """The tests of packages that are not in a folder of the package's name."""

@@ -214,10 +214,7 @@ def _files_of(store: Store, run: str, content: str) -> Iterator[tuple[str, bytes
 
 
 def _bundles_in(file: Path) -> Iterator[tuple[str, Bundle]]:
-    """Yield each run's folder in an archive with its files, and each match's file with itself.
-
-    One of them is in memory at a time.
-    """
+    """Yield each run's folder with its files, and each match's file; one at a time in memory."""
     try:
         with file.open("rb") as packed, _opened(packed, file) as tar:
             for folder, members in groupby(_members(tar), lambda member: _folder_of(member, file)):
@@ -265,11 +262,7 @@ def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 
 def _folder_of(member: tarfile.TarInfo, file: Path) -> str:
-    """Return the folder of the run that a member belongs to; of a match, its own path.
-
-    Raises:
-        StoreError: if `archive` writes no such member.
-    """
+    """Return the folder of the run that a member belongs to; of a match, its own path."""
     match = _MEMBER.fullmatch(member.name)
     is_plain = member.isreg() and not member.issparse() and member.size >= 0
     if is_plain and _MATCH.fullmatch(member.name):

@@ -349,11 +349,7 @@ def _remove(results: Path, chosen: Sequence[StoredRun], *, is_trial: bool) -> li
 
 
 def _described(run: str, store: Store) -> str | None:
-    """Return the hash of the run that the file of its experiment describes; None if unknown.
-
-    Raises:
-        StoreError: if a run is stored under this name and is not the one of the user's file.
-    """
+    """Return the hash of the run that the file of its experiment describes; None if unknown."""
     name, _, rest = run.partition(":")
     row, _, seed = rest.rpartition(":")
     stem = name.rpartition("/")[2]

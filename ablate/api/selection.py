@@ -213,21 +213,9 @@ class Fingerprints:
         Raises:
             DataError: if the corpus is malformed.
         """
-        if corpus in self._of_choice:
-            return self._of_choice[corpus]
-        fingerprint = None
-        try:
-            built = build(Corpus, corpus, at="corpus")
-        except RefusedError:
-            built = None  # `check` says where in the file
-        if built is not None:
-            try:
-                fingerprint = built.fingerprint()
-            except DataError:
-                if built.is_available():
-                    raise
-        self._of_choice[corpus] = fingerprint
-        return fingerprint
+        if corpus not in self._of_choice:
+            self._of_choice[corpus] = _fingerprint(corpus)
+        return self._of_choice[corpus]
 
     def known(self, corpus: Choice) -> str:
         """Return the fingerprint of a corpus whose content must be known.
@@ -323,6 +311,19 @@ def precision_of(run_spec: RunSpec, auto: str) -> str:
     """Return the precision of a run on a machine where ``precision: auto`` means ``auto``."""
     setting = run_spec.training.precision
     return auto if setting == "auto" else setting
+
+
+def _fingerprint(corpus: Choice) -> str | None:
+    try:
+        built = build(Corpus, corpus, at="corpus")
+    except RefusedError:
+        return None  # `check` says where in the file
+    try:
+        return built.fingerprint()
+    except DataError:
+        if built.is_available():
+            raise
+        return None
 
 
 def _stored(

@@ -288,15 +288,7 @@ def _file(experiment: Experiment | Path | str, store: Store) -> Path:
 
 
 def _plain(value: Any, path: str = "") -> Any:
-    """Return a value as a file of YAML holds it.
-
-    Args:
-        value: of an experiment, which may hold paths, and numbers and arrays of NumPy.
-        path: where it is, for the message.
-
-    Raises:
-        SpecError: if YAML has no such value.
-    """
+    """Return a value as a file of YAML holds it; paths and values of NumPy become plain ones."""
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     elif hasattr(value, "tolist"):  # NumPy's, and tensors: also a single number
@@ -320,11 +312,7 @@ def _listed(values: Any) -> Any:
 
 
 def _set(content: dict[str, Any], steps: Sequence[str], value: Any, path: str) -> None:
-    """Set a value, merged with what is there; the name of a part becomes a mapping where needed.
-
-    Raises:
-        SpecError: if another value is there.
-    """
+    """Merge a value into the content; the name of a part becomes a mapping where needed."""
     head, *rest = steps
     if rest:
         content[head] = _as_mapping(content.get(head, {}), path)

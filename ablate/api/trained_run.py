@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ablate.api.corpora import text_of_runs
 from ablate.api.translate import Translator
 from ablate.data.tokenizer import BOS
 from ablate.errors import SpecError
@@ -58,7 +59,8 @@ class LoadedRun:
         Raises:
             DataError: if the corpus is unavailable.
         """
-        return self._translator.first_test_source()
+        first = next(iter(text_of_runs(self.spec.corpus, []).tests.values()))
+        return next(line for line in first.src if line.strip())
 
     def attention(self, source: str, target: str | None = None) -> list[AttentionMap]:
         """Return the attention weights of all sub-layers for one sentence.
@@ -161,15 +163,5 @@ def _zero_heads(numbers: list[int], _: nn.Module, args: tuple[Tensor, ...], y: T
 
 
 def load_run(run: str, *, device: str = "cpu", results: Path | str = "results") -> LoadedRun:
-    """Return a trained run: a model with its tokenizers, which translates and shows attention.
-
-    Args:
-        run: ``experiment:row:seed``, the first characters of its hash, or its folder.
-        device: ``cpu``, ``cuda`` or ``cuda:0``.
-        results: the folder of results.
-
-    Raises:
-        StoreError: if there is no such run, or it left no model.
-        DeviceError: if the machine lacks the device.
-    """
+    """Return a trained run, which translates and shows attention; arguments as for `LoadedRun`."""
     return LoadedRun(run, device=device, results=results)

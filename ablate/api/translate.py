@@ -127,15 +127,6 @@ class Translator:
         """
         return text_of_runs(self.spec.corpus, [self.record]).train.src
 
-    def first_test_source(self) -> str:
-        """Return the first source sentence of the run's first test set that has words.
-
-        Raises:
-            DataError: if the corpus is unavailable.
-        """
-        first = next(iter(text_of_runs(self.spec.corpus, []).tests.values()))
-        return next(line for line in first.src if line.strip())
-
     def translate(
         self,
         lines: Iterable[str],

@@ -105,11 +105,7 @@ class _Timing:
         self._ratios: list[float] = []  # of times of training, of the last run asked for
 
     def match(self, rows: Sequence[str]) -> None:
-        """Choose the values of some rows and keep them.
-
-        Raises:
-            SpecError: with every row that cannot be matched.
-        """
+        """Choose the values of some rows and keep them; SpecError if a row cannot be matched."""
         print_remark(
             f"matching the training time of {counted(len(rows), 'row')}: every value that is tried "
             "is measured by turns with the baseline, which takes about half a minute"
@@ -138,12 +134,7 @@ class _Timing:
         return value
 
     def _ratio(self, spec: RunSpec) -> float:
-        """Return how many times as long as the baseline's the training of a run takes.
-
-        Raises:
-            RefusedError: if a part refuses the value that is tried.
-            UnmatchedError: if one of the two cannot be measured.
-        """
+        """Return the training time of a run, divided by the baseline's."""
         blueprint(spec)
         baseline = self._experiment.rows[0].spec
         runs = [Run(self._experiment.name, name, s) for name, s in (("", baseline), ("row", spec))]
@@ -159,7 +150,6 @@ class _Timing:
         return statistics.median(self._ratios)
 
     def _target_tokens(self, task: Task) -> float:
-        """Return how many target tokens the training of a measured row takes."""
         probe = self._lookup.store.load_probe(task.probe) or {}
         return training_tokens(task.training, probe)
 
