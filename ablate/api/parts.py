@@ -150,11 +150,10 @@ class _Lister:
         origin = entry.origin
         contract = next(base for base in entry.cls.__mro__ if "slot" in vars(base))
         home = ".".join(contract.__module__.split(".")[:3])  # the file or package of the slot
+        about = inspect.getdoc(sys.modules[home]) or ""
         return PartListing(
             slot=entry.slot,
-            slot_summary=(inspect.getdoc(sys.modules[home]) or "")
-            .partition("\n\n")[0]
-            .replace("\n", " "),
+            slot_summary=about.partition("\n\n")[0].replace("\n", " "),
             path=path,
             is_default=slot is not None and slot.default == entry.name,
             name=entry.name,

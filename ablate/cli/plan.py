@@ -106,11 +106,8 @@ def _numbers(row: PlannedRow, *, is_published: bool) -> list[str]:
 
     delta = f" ({row.params_delta:+.1%})" if row.params_delta else ""
     approximately = "" if row.is_vocabulary_known else "~"
-    published, memory, seconds = (
-        row.published.get("params"),
-        row.train_peak_mib,
-        row.seconds_per_run,
-    )
+    published, memory = row.published.get("params"), row.train_peak_mib
+    seconds = row.seconds_per_run
     return [
         f"{approximately}{row.params:,}{delta}",
         *(["" if published is None else f"{published / 1e6:,.4g} M"] if is_published else []),
