@@ -29,8 +29,8 @@ from ablate.gate.check import Check, CheckVerdict
 from ablate.gate.checks.finding import FindingCheck
 from ablate.gate.reference_file import read
 from ablate.report import Table, render
-from ablate.report.cells import NOTHING, Cell, Column
-from ablate.report.numbers import MINUS, number
+from ablate.report.table import Cell, Column
+from ablate.report.values import MINUS, NOTHING, number
 from ablate.store import write_whole
 
 ROOT = Path(__file__).parents[1]

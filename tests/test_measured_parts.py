@@ -13,7 +13,7 @@ from ablate import api
 from ablate.api.part_effects import MeasuredPart
 from ablate.cli.app import app
 from ablate.errors import SpecError
-from ablate.report.numbers import signed
+from ablate.report.values import signed
 from tests.made_up_runs import EXPERIMENT, finish
 
 ROWS = """\

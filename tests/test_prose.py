@@ -22,7 +22,7 @@ from ablate.config import Negligible
 from ablate.gate.check import KINDS
 from ablate.gate.mean import MeanBlessing
 from ablate.gate.reference_file import read
-from ablate.report.numbers import MINUS
+from ablate.report.values import MINUS
 from tests.test_readme import PAGES, README, ROOT, committed, tables
 
 TEXT = " ".join(f"{README} {PAGES['experiments']}".split())

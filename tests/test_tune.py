@@ -18,7 +18,7 @@ from ablate.api.selection import RunLookup, select, tasks, tuning_runs
 from ablate.api.tune import select_chosen
 from ablate.config import Row, tuning_of
 from ablate.errors import SpecError
-from ablate.report.numbers import TIMES
+from ablate.report.values import TIMES
 from ablate.runner.devices import Device
 from ablate.runner.match import match_key
 from ablate.runner.task import Task
@@ -143,7 +143,7 @@ def test_the_table_says_what_was_chosen_and_what_it_cost(bench: Bench) -> None:
     bench.tuned(NLL | {"lr=0.004": (1.9, 1.9)}, "baseline")
     bench.tuned(NLL, "pre")
     experiment = select(bench.spec, lookup=RunLookup(bench.store)).experiment
-    table = report.table(experiment, {})
+    table = report.tabulate(experiment, {})
     assert [cell.text for cell in table.column("training.schedule.lr")] == [
         "0.002 (tuned)",
         "0.004 (tuned)",
@@ -156,7 +156,7 @@ def test_the_table_says_what_was_chosen_and_what_it_cost(bench: Bench) -> None:
 
 def test_what_is_not_chosen_yet_is_a_question_mark(bench: Bench) -> None:
     bench.tuned(NLL, "baseline")
-    table = report.table(select(bench.spec, lookup=RunLookup(bench.store)).experiment, {})
+    table = report.tabulate(select(bench.spec, lookup=RunLookup(bench.store)).experiment, {})
     assert table.column("training.schedule.lr")[1].text == "?"
     assert {n.label: n.text for n in table.footnotes}["tuned"].endswith("not done yet: pre")
 

@@ -21,7 +21,7 @@ from ablate.gate.evidence import Evidence
 from ablate.gate.provenance import remarks
 from ablate.gate.reference import Reference, Runs
 from ablate.gate.reference_file import ReferenceFile, read, write
-from ablate.report.execution import execution
+from ablate.report.footnotes import execution
 from ablate.report.gate import junit as junit_xml
 from ablate.store import write_whole
 

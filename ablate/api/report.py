@@ -105,7 +105,7 @@ def tabulate(
             return {}
         return {name: (bitext.src, bitext.tgt) for name, bitext in tests.items()}
 
-    table = reporting.table(experiment, records, statistics, trials.remarks(selection), layout)
+    table = reporting.tabulate(experiment, records, statistics, trials.remarks(selection), layout)
     details = reporting.Details(
         experiment=experiment,
         records=records,

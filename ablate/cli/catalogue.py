@@ -15,8 +15,7 @@ from rich.text import Text
 from ablate.api.costs import N_PAIRS, N_TOKENS, STATED
 from ablate.api.parts import OptionListing, PartListing
 from ablate.config import BASELINE
-from ablate.report.changes import format_value
-from ablate.report.numbers import number, signed
+from ablate.report.values import format_value, number, signed
 from ablate.wording import and_list
 
 _SCOPE = (

@@ -93,7 +93,7 @@ def print_plan(planned: Plan) -> None:
 
 
 def _change(row: PlannedRow, path: str, value: Any) -> str:
-    from ablate.report.changes import format_value
+    from ablate.report.values import format_value
 
     if path in row.pending:
         return f"{path}=?"

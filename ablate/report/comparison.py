@@ -10,20 +10,23 @@ from ablate.analysis import Summary, Verdict
 from ablate.analysis.two_tables import RowSample, Shift
 from ablate.config import Negligible
 from ablate.errors import SpecError
-from ablate.report.cells import NOTHING, Cell, Column, Footnote, Line, Table
-from ablate.report.changes import format_value
+from ablate.report.columns import Block, known
 from ablate.report.formats.machine import json_of
-from ablate.report.measures import (
-    BLEU_DECIMALS,
-    Block,
-    interval_text,
-    known,
-    measure_decimals,
-    measure_name,
-)
-from ablate.report.numbers import TIMES, number, percent_change, signed
 from ablate.report.render import render
 from ablate.report.results import DECODE_SPEED, MEMORY, TRAIN_SPEED, verdict_on
+from ablate.report.table import Cell, Column, Footnote, Line, Table
+from ablate.report.values import (
+    BLEU_DECIMALS,
+    NOTHING,
+    TIMES,
+    format_value,
+    interval_text,
+    measure_decimals,
+    measure_name,
+    number,
+    percent_change,
+    signed,
+)
 from ablate.wording import and_list, counted, no_such
 from ablate.writing import csv_text
 

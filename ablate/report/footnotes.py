@@ -2,39 +2,57 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from ablate.analysis import Record, Records, Summary
-from ablate.report.budget import budget
-from ablate.report.cells import Footnote
-from ablate.report.execution import execution
-from ablate.report.intervals import exceptions, intervals
-from ablate.report.measures import DIVERGED, PARTIAL, measure_name, sets_of_zeros
+from ablate.analysis import TRAIN_FLOPS, Record, Records, Summary
+from ablate.config import Experiment, Match, Row, Tune
+from ablate.config.labels import labels
+from ablate.report.columns import (
+    BEYOND,
+    DIVERGED,
+    EQUAL,
+    PARTIAL,
+    STEPS,
+    TOKENS,
+    TOLERANCE,
+    ratio,
+    ratios,
+    sets_of_zeros,
+)
+from ablate.report.provenance import provenance
 from ablate.report.results import DECODE_SPEED, MEMORY, TRAIN_SPEED, Results
+from ablate.report.table import Footnote
+from ablate.report.values import TIMES, format_value, measure_name, number, percent_change
+from ablate.report.verdicts import exceptions, intervals
 from ablate.wording import and_list, counted, listed, seeds_named
 
+MARKED = f"{BEYOND} marks what differs by more than {TOLERANCE:.0%}"
+"""Ends the line about the budget where a row is marked."""
+
 _MOST_CHARACTERS = 300  # of an error message
+_BUDGET = {STEPS: "steps", TOKENS: "target tokens", TRAIN_FLOPS: "training FLOPs"}
+_MATCHED = {"params": "params.total", "flops": TRAIN_FLOPS}
 
 
-def footnotes(results: Results, choices: Iterable[Footnote] = ()) -> Iterator[Footnote]:
-    """Yield the remarks in the order in which a reader needs them.
-
-    Args:
-        results: of the experiment.
-        choices: on the values that were matched or tuned.
-    """
+def footnotes(experiment: Experiment, results: Results) -> Iterator[Footnote]:
+    """Yield the remarks in the order in which a reader needs them."""
     summaries = results.summaries
     yield from intervals(results)
-    if line := budget(summaries):
+    if line := _budget(summaries):
         yield Footnote("budget", line)
-    yield from choices
+    if experiment.match is not None:
+        yield from _matched(experiment, experiment.match, summaries)
+    if experiment.tune is not None:
+        yield from _tuned(experiment, experiment.tune)
     yield from exceptions(results)
     yield from _partial(results)
     yield from _reasons(summaries)
     yield from execution(results.records)
     yield Footnote("seed" if len(results.seeds) == 1 else "seeds", listed(results.seeds))
-    yield from _signatures(results)
+    for metric, signature in results.signatures.items():
+        is_column = metric != "chrf" or metric in results.metrics
+        also = "" if is_column else " (in the CSV and the JSON)"
+        yield Footnote(measure_name(metric), f"{signature}{also}")
     if results.published:
         yield Footnote("published", results.published.source)
         if results.published.note:
@@ -43,77 +61,182 @@ def footnotes(results: Results, choices: Iterable[Footnote] = ()) -> Iterator[Fo
     yield from provenance(results.records)
 
 
+def execution(records: Records) -> Iterator[Footnote]:
+    """Yield which rows were not executed as requested: in micro-batches, or by another engine."""
+    describers: tuple[Callable[[Record], str], ...] = (_micro_batching, _engine)
+    for describe in describers:
+        rows: dict[tuple[str, str], list[int]] = {}
+        for (row, seed), record in records.items():
+            if text := describe(record):
+                rows.setdefault((row, text), []).append(seed)
+        for (row, text), seeds in rows.items():
+            yield Footnote(f"{row}, {seeds_named(seeds)}", text)
+
+
+def _budget(rows: Sequence[Summary]) -> str:
+    """Return one line about what the rows had to train with; nothing if nothing is known."""
+    known = {name: each for metric, name in _BUDGET.items() if (each := ratios(rows, metric))}
+    other = {n: each for n, each in known.items() if any(abs(r - 1) > EQUAL for r in each)}
+    equal = [name for name in known if name not in other]
+    parts = [f"equal {and_list(equal)}"] if equal else []
+    for name, each in other.items():
+        low, high = (number(end, 2) for end in (min(each), max(each)))
+        span = low if low == high else f"{low} to {high}"
+        parts.append(f"{name} {span}{TIMES} the baseline's")
+    if any(abs(times - 1) > TOLERANCE for each in known.values() for times in each):
+        parts.append(MARKED)
+    return "; ".join(parts)
+
+
+def _matched(
+    experiment: Experiment, match: Match, summaries: Sequence[Summary]
+) -> Iterator[Footnote]:
+    """Yield what rows were matched by, and which are beyond the tolerance as trained after all."""
+    applying = [row for row in experiment.rows[1:] if match.applies_to(row.name)]
+    missing = [row.name for row in applying if match.via in row.pending]
+    solved = [row.name for row in applying if row.chosen.get(match.via) == "matched"]
+    others = [row.name for row in experiment.rows[1:] if not match.applies_to(row.name)]
+    measured = ", measured by turns with the baseline" if match.on == "time" else ""
+    text = (
+        f"{match.quantity} equal the baseline's within {100 * match.tolerance:.3g}%{measured}: "
+        f"{match.via} was solved for in {and_list(solved) if solved else 'no row'}"
+    )
+    if len(solved) + len(missing) < len(applying):
+        text += "; all other rows are within it as they are"
+    text += f"; not matched: {and_list(others)}" if others else ""
+    text += f"; not done yet: {and_list(missing)}" if missing else ""
+    yield Footnote("matched", text)
+    beyond = [
+        f"{row.name}: {match.quantity} {percent_change(times - 1)}"
+        for row in summaries[1:]
+        if match.applies_to(row.name)
+        and (times := ratio(row, summaries[0], _MATCHED.get(match.on, ""))) is not None
+        and abs(times - 1) > match.tolerance
+    ]
+    if beyond:
+        yield Footnote("not matched as trained", "; ".join(beyond))
+
+
+def _tuned(experiment: Experiment, tune: Tune) -> Iterator[Footnote]:
+    """Yield what was tuned with which budget, and what was chosen at an edge of the grid."""
+    values = tune.values()
+    axes = list(zip(labels(list(tune.axes)), values.items(), strict=True))
+    grid = f" {TIMES} ".join(
+        f"{name} {{{', '.join(map(format_value, axis))}}}" for name, (_, axis) in axes
+    )
+    candidates = counted(tune.n_candidates, "candidate")
+    seeds = f"{counted(len(tune.seeds), 'seed')} ({and_list([str(seed) for seed in tune.seeds])})"
+    n_runs = counted(tune.n_candidates * len(tune.seeds), "run")
+    text = (
+        f"{grid}, the lowest mean NLL on dev for each row by itself, the baseline included: "
+        f"{candidates} {TIMES} {seeds} = {n_runs} of full length for each row, none of which is in "
+        "the table"
+    )
+    missing = [row.name for row in experiment.rows if set(row.pending) & set(tune.axes)]
+    yield Footnote("tuned", text + (f"; not done yet: {and_list(missing)}" if missing else ""))
+    edges = [
+        f"{name}: {', '.join(rows)}"
+        for name, (path, axis) in axes
+        if (rows := [row.name for row in experiment.rows if _is_at_edge(row, path, axis)])
+    ]
+    if edges:
+        yield Footnote(
+            "edge of the grid",
+            f"chosen at its first or last value, so that a better one may lie outside: "
+            f"{'; '.join(edges)}",
+        )
+
+
+def _is_at_edge(row: Row, path: str, axis: Sequence[object]) -> bool:
+    """Return whether a row chose the least or the largest of some numbers."""
+    numbers = [v for v in axis if isinstance(v, int | float) and not isinstance(v, bool)]
+    if row.chosen.get(path) != "tuned" or len(numbers) != len(axis) or len(axis) < 2:
+        return False
+    return row.changes[path] in (min(numbers), max(numbers))
+
+
 def _partial(results: Results) -> Iterator[Footnote]:
+    """Yield which rows have not all of their runs, and how that is allowed for."""
     summaries = results.summaries
-    some = [summary for summary in summaries if not summary.is_complete and summary.count("done")]
-    if some:
-        of_rows = "; ".join(f"{summary.name}: {listed(_done(summary))}" for summary in some)
-        differences = ""
-        if _are_by_least_squares(results, some):
-            differences = (
-                "; the differences of rows that miss seeds are by least squares, which allow for "
-                "the seeds' effects on the other rows"
-            )
+    done = {
+        row.name: [seed for seed, status in row.outcomes.items() if status == "done"]
+        for row in summaries
+        if not row.is_complete and row.count("done")
+    }
+    if done:
+        of_rows = "; ".join(f"{name}: {listed(seeds)}" for name, seeds in done.items())
+        is_of_all = results.baseline.name in done  # then all rows are compared by least squares
+        are_fitted = any(
+            each.method in ("two-way", "moderated") and (is_of_all or row in done)
+            for compared in results.comparisons.values()
+            for row, each in compared.differences.items()
+        )
+        differences = (
+            "; the differences of rows that miss seeds are by least squares, which allow for "
+            "the seeds' effects on the other rows"
+        )
         yield Footnote(
             PARTIAL,
-            f"not over all seeds: means are over the runs that are done ({of_rows}){differences}.",
+            f"not over all seeds: means are over the runs that are done ({of_rows})"
+            f"{differences if are_fitted else ''}.",
         )
-    diverged = [s.name for s in summaries if s.count("diverged")]
-    if diverged:
+    if results.diverged:
         verdict = "no row has a verdict"
         if results.has_verdicts:
             verdict = "the verdict is how many seeds the row won of those that both have"
         yield Footnote(
             DIVERGED,
-            f"{listed(diverged)}: a row with diverged seeds has no interval, for the seeds that "
-            "did not diverge are a selection. A marked difference counts a divergence as 0, be it "
-            f"the row's or the baseline's, and {verdict}.",
+            f"{listed(list(results.diverged))}: a row with diverged seeds has no interval, for the "
+            "seeds that did not diverge are a selection. A marked difference counts a divergence "
+            f"as 0, be it the row's or the baseline's, and {verdict}.",
         )
     missing = [f"{s.name}: {s.count('missing')}" for s in summaries if s.count("missing")]
     if missing:
         yield Footnote("missing runs", "; ".join(missing))
 
 
-def _are_by_least_squares(results: Results, partial: Sequence[Summary]) -> bool:
-    """Return whether some row is compared by least squares that misses seeds itself.
-
-    All rows do so where the baseline does.
-    """
-    names = {row.name for row in partial}
-    is_of_all = results.baseline.name in names
-    return any(
-        each.method in ("two-way", "moderated") and (is_of_all or row in names)
-        for compared in results.comparisons.values()
-        for row, each in compared.differences.items()
-    )
-
-
 def _reasons(summaries: Sequence[Summary]) -> Iterator[Footnote]:
+    """Yield why runs did not end well, equal reasons of a row together."""
     for summary in summaries:
         reasons: dict[tuple[str, str], list[int]] = {}
         for seed, reason in summary.errors.items():
             reasons.setdefault((summary.outcomes[seed], reason), []).append(seed)
         for (status, reason), seeds in reasons.items():
+            text = " ".join(reason.split())
+            if len(text) > _MOST_CHARACTERS:
+                text = f"{text[:_MOST_CHARACTERS]} …"
             word = "out of memory" if status == "oom" else status
-            label = f"{summary.name}, {seeds_named(seeds)}"
-            yield Footnote(label, f"{word}: {_shortened(reason)}")
+            yield Footnote(f"{summary.name}, {seeds_named(seeds)}", f"{word}: {text}")
 
 
-def _signatures(results: Results) -> Iterator[Footnote]:
-    for metric, signature in results.signatures.items():
-        is_column = metric != "chrf" or metric in results.metrics
-        also = "" if is_column else " (in the CSV and the JSON)"
-        yield Footnote(measure_name(metric), f"{signature}{also}")
+def _micro_batching(record: Record) -> str:
+    divided = record.get("micro_batching")
+    if not divided:
+        return ""
+    if record["status"] != "done":
+        return f"tried in micro-batches 1/{divided['factor']} of the usual size too"
+    text = (
+        f"out of memory with whole batches; done in micro-batches of 1/{divided['n']} of a batch, "
+        f"with the same target tokens in every update: {divided['note']}"
+    )
+    of_probe = record.get("speed", {}).get("micro_batch_factor", 1)
+    if not record.get("speed") or of_probe == divided["factor"]:
+        return text
+    times = divided["factor"] // of_probe
+    return f"{text}; speed and memory were measured with parts {times} times as large"
 
 
-def provenance(records: Records) -> Iterator[Footnote]:
-    """Yield where the numbers of some records come from."""
-    for label, describe in PROVENANCE.items():
-        if text := _counted_texts(records, describe):
-            yield Footnote(label, text)
+def _engine(record: Record) -> str:
+    own, note = record.get("engine", ""), record.get("engine_note")
+    measured = record.get("speed", {}).get("engine", own)
+    texts = [f"{own} engine, {note}"] if note else []
+    if measured != own:
+        texts.append(f"speed and memory were measured with the {measured} engine")
+    return "; ".join(texts)
 
 
 def _columns(results: Results) -> Iterator[Footnote]:
+    """Yield what the numbers of some columns are."""
     summaries = results.summaries
     known = {key for summary in summaries for key in summary.metrics}
     has_ppl = "dev.nll" in known and results.has_one_tokenizer
@@ -153,89 +276,3 @@ def _speeds(baseline: Summary) -> str:
         f"second), each row alone on its device, by median polish of {counted(train.n, 'round')} "
         "in which the rows took turns; in brackets the 95% interval of the ratio by itself"
     )
-
-
-def _corpus(record: Record) -> str:
-    corpus = record.get("corpus")
-    if not corpus:
-        return ""
-    text = f"{corpus['name']}, {corpus['src']} → {corpus['tgt']}"
-    n_train, fingerprint = corpus.get("n_train"), corpus.get("fingerprint")
-    text += f", {counted(n_train, 'training pair')}" if n_train else ""
-    return text + (f", content {fingerprint[:12]}" if fingerprint else "")
-
-
-def _notes(record: Record) -> str:
-    return "; ".join(record.get("corpus", {}).get("notes") or ())
-
-
-def _tokenizer(record: Record) -> str:
-    tokenizer = record.get("tokenizer")
-    if not tokenizer:
-        return ""
-    name = record.get("spec", {}).get("tokenizer", {}).get("name", "")
-    sizes = f"{tokenizer['n_src']:,} source and {tokenizer['n_tgt']:,} target entries"
-    return f"{f'{name}, ' if name else ''}{sizes}, content {tokenizer['fingerprint'][:12]}"
-
-
-def _hardware(record: Record) -> str:
-    hardware = record.get("hardware")
-    if not hardware:
-        return ""
-    name = hardware.get("device_name") or hardware.get("cpu") or ""
-    words = [hardware.get("device", ""), name if name != hardware.get("device") else ""]
-    if hardware.get("device") != "cpu" and hardware.get("cpu"):
-        words.append(f"host {hardware['cpu']}")
-    if hardware.get("threads"):
-        words.append(counted(hardware["threads"], "thread"))
-    if (n := record.get("spec", {}).get("devices_per_run", 1)) > 1:
-        words.append(f"{n} devices per run")
-    return ", ".join(word for word in words if word)
-
-
-def _software(record: Record) -> str:
-    versions = " · ".join(
-        f"{name} {version}" for name, version in record.get("versions", {}).items()
-    )
-    precision = record.get("spec", {}).get("training", {}).get("precision", "")
-    engine = f"{record['engine']} engine" if record.get("engine") else ""
-    if record.get("engine_note"):
-        engine += f" ({record['engine_note']})"
-    details = ", ".join(word for word in (engine, precision) if word)
-    return "; ".join(text for text in (versions, details) if text)
-
-
-def _commit(record: Record) -> str:
-    git = record.get("git") or {}
-    if not git.get("commit"):
-        return ""
-    dirty = "" if git.get("is_clean") else " with changes that were not committed"
-    return f"{git['commit'][:12]}{dirty}"
-
-
-def _counted_texts(records: Records, describe: Callable[[Record], str]) -> str:
-    """Return the description of the records; where these differ, each with its number of runs."""
-    texts = Counter(text for record in records.values() if (text := describe(record)))
-    if len(texts) <= 1:
-        return "".join(texts)
-    return "; ".join(f"{text} ({counted(n, 'run')})" for text, n in texts.items())
-
-
-def _done(summary: Summary) -> list[int]:
-    return [seed for seed, status in summary.outcomes.items() if status == "done"]
-
-
-def _shortened(reason: str) -> str:
-    line = " ".join(reason.split())
-    return line if len(line) <= _MOST_CHARACTERS else f"{line[:_MOST_CHARACTERS]} …"
-
-
-PROVENANCE: dict[str, Callable[[Record], str]] = {
-    "corpus": _corpus,
-    "note": _notes,
-    "tokenizer": _tokenizer,
-    "hardware": _hardware,
-    "software": _software,
-    "commit": _commit,
-}
-"""Functions that describe where a record comes from, by the label of the footnote."""

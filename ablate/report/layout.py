@@ -12,17 +12,16 @@ from dataclasses import replace
 
 from ablate.analysis import Records, Sentences
 from ablate.config import Experiment
-from ablate.report.cells import Cell, Column, Footnote, Line, Table
-from ablate.report.changes import change_cells, labels, shown_paths
-from ablate.report.choices import choices
-from ablate.report.conclusion import conclusion
+from ablate.config.labels import labels
+from ablate.report.columns import Block, change_cells, costs, more, quality, shown_paths
 from ablate.report.footnotes import footnotes
-from ablate.report.measures import Block, costs, more, quality
 from ablate.report.paper_layouts import Layout, narang, paper_notes, vaswani
 from ablate.report.results import Results
+from ablate.report.table import Cell, Column, Footnote, Line, Table
+from ablate.report.verdicts import conclusion
 
 
-def table(
+def tabulate(
     experiment: Experiment,
     records: Records,
     sentences: Sentences | None = None,
@@ -38,69 +37,53 @@ def table(
         trial: how the experiment differs from that of its file, in sentences.
         layout: ours, or that of a paper.
     """
+    rows = experiment.rows
     results = Results.of(experiment, records, sentences or {})
-    notes = [*_trial(trial), *footnotes(results, list(choices(experiment, results.summaries)))]
+    notes = list(footnotes(experiment, results))
+    if trial:
+        text = f"not the experiment as its file has it: {'; '.join(trial)}"
+        notes.insert(0, Footnote("trial", text))
+
+    def block_of(blocks: Sequence[Block], begins: Sequence[int] = ()) -> Table:
+        columns, cells = zip(*blocks, strict=True)
+        lines = [
+            Line(tuple(of_row), row.changes, summary, begins_group=at in begins)
+            for at, (*of_row, row, summary) in enumerate(
+                zip(*cells, rows, results.summaries, strict=True)
+            )
+        ]
+        return Table(
+            name=experiment.name,
+            question=experiment.question,
+            seeds=experiment.seeds,
+            columns=columns,
+            lines=tuple(lines),
+            footnotes=(),
+            published=experiment.published,
+            negligible=experiment.negligible,
+            comparisons=results.comparisons,
+            has_one_tokenizer=results.has_one_tokenizer,
+            signatures=results.signatures,
+        )
+
     if layout != "ours":
-        return _of_paper(experiment, results, layout, notes)
-    names = [Cell(row.name) for row in experiment.rows]
-    row = (Column("row", "", kind="row"), names)
-    first = [row, *_changes(experiment), *quality(results), *costs(results)]
-    beside = more(results)
-    again = (Column("row", "more", kind="row"), names)
-    second = _laid_out(experiment, results, [again, *beside]) if beside else None
-    return replace(
-        _laid_out(experiment, results, first),
-        footnotes=tuple(notes),
-        conclusion=conclusion(results),
-        more=second,
-        trial=tuple(trial),
-    )
-
-
-def _of_paper(
-    experiment: Experiment, results: Results, layout: Layout, notes: Sequence[Footnote]
-) -> Table:
-    blocks, begins = (vaswani if layout == "vaswani" else narang)(experiment, results)
-    laid_out = _laid_out(experiment, results, blocks)
-    lines = [replace(line, begins_group=at in begins) for at, line in enumerate(laid_out.lines)]
-    return replace(
-        laid_out,
-        lines=tuple(lines),
-        footnotes=tuple(paper_notes(notes, layout, results, laid_out.columns)),
-        conclusion=conclusion(results),
-        is_of_paper=True,
-    )
-
-
-def _trial(remarks: Sequence[str]) -> list[Footnote]:
-    text = "; ".join(remarks)
-    return [Footnote("trial", f"not the experiment as its file has it: {text}")] if text else []
-
-
-def _laid_out(experiment: Experiment, results: Results, blocks: Sequence[Block]) -> Table:
-    columns, cells = zip(*blocks, strict=True)
-    lines = tuple(
-        Line(tuple(of_row), row.changes, summary)
-        for *of_row, row, summary in zip(*cells, experiment.rows, results.summaries, strict=True)
-    )
-    return Table(
-        name=experiment.name,
-        question=experiment.question,
-        seeds=experiment.seeds,
-        columns=columns,
-        lines=lines,
-        footnotes=(),
-        published=experiment.published,
-        negligible=experiment.negligible,
-        comparisons=results.comparisons,
-        has_one_tokenizer=results.has_one_tokenizer,
-        signatures=results.signatures,
-    )
-
-
-def _changes(experiment: Experiment) -> list[Block]:
-    paths = shown_paths(experiment.rows)
-    return [
-        (Column(path, label, kind="change"), change_cells(experiment.rows, path))
+        of_paper = block_of(*(vaswani if layout == "vaswani" else narang)(experiment, results))
+        notes = paper_notes(notes, layout, results, of_paper.columns)
+        return replace(
+            of_paper, footnotes=tuple(notes), conclusion=conclusion(results), is_of_paper=True
+        )
+    names, paths = [Cell(row.name) for row in rows], shown_paths(rows)
+    changes = [
+        (Column(path, label, kind="change"), change_cells(rows, path))
         for path, label in zip(paths, labels(paths), strict=True)
     ]
+    head = (Column("row", "", kind="row"), names)
+    beside = more(results)
+    below = block_of([(Column("row", "more", kind="row"), names), *beside]) if beside else None
+    return replace(
+        block_of([head, *changes, *quality(results), *costs(results)]),
+        footnotes=tuple(notes),
+        conclusion=conclusion(results),
+        more=below,
+        trial=tuple(trial),
+    )

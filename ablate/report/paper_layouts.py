@@ -16,23 +16,23 @@ from typing import Literal
 
 from ablate.analysis import TRAIN_FLOPS, Verdict, higher_is_better, verdict
 from ablate.config import Experiment, Row
-from ablate.report.budget import MARKED
-from ablate.report.cells import NOTHING, Cell, Column, Footnote
-from ablate.report.changes import change_cells, labels, shown_paths
-from ablate.report.measures import (
+from ablate.config.labels import labels
+from ablate.report.columns import (
     DIVERGED,
     Block,
     amount,
+    change_cells,
     known,
     losses,
     means,
-    measure_decimals,
-    measure_name,
     parameters,
     published,
+    shown_paths,
 )
-from ablate.report.numbers import number, of_seeds
+from ablate.report.footnotes import MARKED
 from ablate.report.results import TRAIN_SPEED, Results
+from ablate.report.table import Cell, Column, Footnote
+from ablate.report.values import NOTHING, measure_decimals, measure_name, number, of_seeds
 from ablate.wording import listed
 
 Layout = Literal["ours", "vaswani", "narang"]

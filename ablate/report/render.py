@@ -1,16 +1,77 @@
-"""One table in any of its formats."""
+"""The contract of a format of tables, and one table in any of them."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from ablate.errors import SpecError
-from ablate.report import formats as formats  # each format enters `FORMATS`
-from ablate.report.cells import Table
-from ablate.report.table_format import FORMATS, Screen, TableFormat
+from ablate.registry import EXTENSIBLE
+from ablate.report.table import ALL, Table, chosen
 from ablate.store import write_whole
 from ablate.wording import no_such
+
+FORMATS: dict[str, type[TableFormat]] = {}
+
+
+@dataclass(frozen=True)
+class Screen:
+    """Where a table is read.
+
+    Attributes:
+        width: in columns; None has room for everything.
+        is_coloured: whether it has bold and faint faces.
+    """
+
+    width: int | None = None
+    is_coloured: bool = False
+
+
+class TableFormat(ABC):
+    """A way to write a table as text; a class that inherits from it enters `FORMATS`.
+
+    Attributes:
+        name: as ``ablate report --format`` has it.
+        file_name: of the file that every run of an experiment writes; None writes none.
+        suffix: of files for which ``ablate report --output`` takes this format; empty for none.
+        default_columns: ``all``, or ``compact``, the few that a paper has room for.
+        columns: which are asked for; None for the default.
+        screen: where the text is read, for those that depend on it.
+    """
+
+    name: ClassVar[str]
+    file_name: ClassVar[str | None] = None
+    suffix: ClassVar[str] = ""
+    default_columns: ClassVar[str] = ALL
+
+    def __init__(self, screen: Screen, columns: Sequence[str] | None = None) -> None:
+        self.screen = screen
+        self.columns = list(columns or [self.default_columns])
+
+    def __init_subclass__(cls) -> None:
+        if cls.name in FORMATS:
+            raise TypeError(f"two formats are called {cls.name!r}")
+        FORMATS[cls.name] = cls
+
+    def selected(self, table: Table) -> Table:
+        """Return ``table`` with the columns that are asked for.
+
+        Raises:
+            SpecError: if there is no such column, or the format has no columns to choose.
+        """
+        if table.is_of_paper and self.columns == [self.default_columns]:
+            return table  # its layout has chosen them
+        return chosen(table, self.columns)
+
+    @abstractmethod
+    def text(self, table: Table) -> str:
+        """Return ``table``, ending in a newline."""
+
+
+EXTENSIBLE.append(TableFormat)
 
 
 def render(
@@ -28,7 +89,7 @@ def render(
         format_: name of the format.
         width: of the screen, in columns; None has room for everything.
         is_coloured: whether the screen has bold and faint faces.
-        columns: which of the table's, as `columns.chosen` has them; unless given, those of the
+        columns: which of the table's, as `table.chosen` has them; unless given, those of the
             format: few in LaTeX and CSV, all elsewhere.
 
     Raises:
@@ -68,9 +129,7 @@ def write_tables(table: Table, folder: Path) -> list[Path]:
     Raises:
         StoreError: if a file cannot be written.
     """
-    paths = []
-    for name, cls in FORMATS.items():
-        if cls.file_name is not None:
-            write_whole(folder / cls.file_name, render(table, name))
-            paths.append(folder / cls.file_name)
-    return paths
+    paths = {name: folder / cls.file_name for name, cls in FORMATS.items() if cls.file_name}
+    for name, path in paths.items():
+        write_whole(path, render(table, name))
+    return list(paths.values())

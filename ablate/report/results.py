@@ -1,9 +1,11 @@
-"""What is known of an experiment, as the columns and remarks of a table ask for it."""
+"""What is known of an experiment: its runs compared, for tables, and what stands behind them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
 from ablate.analysis import (
     Comparison,
@@ -25,6 +27,9 @@ from ablate.config import Experiment, Negligible, Published
 TRAIN_SPEED = "speed.train_target_tokens_per_second"
 DECODE_SPEED = "speed.decode_sentences_per_second"
 MEMORY = "memory.train_peak_mib"
+
+Texts = Mapping[str, tuple[Sequence[str], Sequence[str]]]
+"""Sources and references of each test set, by its name."""
 
 
 @dataclass(frozen=True)
@@ -152,12 +157,44 @@ class Results:
 
     def verdict(self, row: str, metric: str | None) -> Verdict | None:
         """Return the verdict on a row by one metric; None where nothing is called negligible."""
-        return verdict_on(
-            self.difference(row, metric),
-            metric or "",
-            self.negligible,
-            has_one_tokenizer=self.has_one_tokenizer,
-        )
+        difference, is_one = self.difference(row, metric), self.has_one_tokenizer
+        return verdict_on(difference, metric or "", self.negligible, has_one_tokenizer=is_one)
+
+
+@dataclass(frozen=True, repr=False)
+class Details:
+    """What stands behind a table, for pages and figures; what costs time is read when needed.
+
+    Attributes:
+        experiment: its rows and seeds.
+        records: of the runs.
+        sentences: what each test sentence contributes, of the runs that have kept it.
+        folders: of the runs, by row and seed.
+        read_texts: reads the test sets; returns none if that text is not on this machine.
+        arguments: of the command line that makes these runs, as a shell reads them.
+    """
+
+    experiment: Experiment
+    records: Records
+    sentences: Sentences
+    folders: Mapping[tuple[str, int], Path]
+    read_texts: Callable[[], Texts]
+    arguments: str
+
+    @cached_property
+    def results(self) -> Results:
+        """The runs, compared."""
+        return Results.of(self.experiment, self.records, self.sentences)
+
+    @cached_property
+    def texts(self) -> Texts:
+        """The test sets."""
+        return self.read_texts()
+
+    def files(self, name: str) -> dict[tuple[str, int], Path]:
+        """Return the files of one name in the folders of the runs, as far as there are any."""
+        paths = {run: folder / name for run, folder in self.folders.items()}
+        return {run: path for run, path in paths.items() if path.is_file()}
 
 
 def verdict_on(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ablate.config import Experiment
-from ablate.report import Table, table
+from ablate.report import Table, tabulate
 from tests.report import made_up
 
 MANY = """
@@ -31,14 +31,14 @@ def records(experiment: Experiment) -> made_up.Records:
 @pytest.fixture
 def whole(experiment: Experiment, records: made_up.Records) -> Table:
     """The table of an experiment of which every run is done."""
-    return table(experiment, records)
+    return tabulate(experiment, records)
 
 
 @pytest.fixture
 def many(tmp_path: Path) -> Table:
     """A table with long names and many changed paths."""
     experiment = made_up.experiment(tmp_path, MANY)
-    return table(experiment, made_up.records(experiment))
+    return tabulate(experiment, made_up.records(experiment))
 
 
 @pytest.fixture
@@ -49,4 +49,4 @@ def broken(experiment: Experiment, records: made_up.Records) -> Table:
     del records["literal", 2]
     for seed in experiment.seeds:
         records["heads_1", seed] = made_up.without_result("oom", "no room | here", "heads_1", seed)
-    return table(experiment, records)
+    return tabulate(experiment, records)

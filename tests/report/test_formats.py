@@ -14,8 +14,8 @@ from rich.cells import cell_len
 
 from ablate.analysis import STATUSES
 from ablate.errors import SpecError, StoreError
-from ablate.report import FORMATS, Table, format_of, render, table, write_tables
-from ablate.report.cells import Cell, Line
+from ablate.report import FORMATS, Table, format_of, render, tabulate, write_tables
+from ablate.report.table import Cell, Line
 from tests.report import made_up
 
 HOSTILE = """
@@ -29,7 +29,7 @@ HOSTILE = """
 def hostile(tmp_path: Path) -> Table:
     """A table whose names are full of markup."""
     experiment = made_up.experiment(tmp_path, HOSTILE)
-    return table(experiment, made_up.records(experiment))
+    return tabulate(experiment, made_up.records(experiment))
 
 
 def numbers(text: str) -> list[str]:
@@ -260,7 +260,7 @@ def test_json_has_null_for_what_json_cannot_say(tmp_path: Path) -> None:
     experiment = made_up.experiment(tmp_path)
     records = made_up.records(experiment)
     records["learned", 1]["dev"]["nll"] = 3000.0
-    text = render(table(experiment, records), "json")
+    text = render(tabulate(experiment, records), "json")
     content = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
     perplexity = content["rows"][1]["metrics"]["dev.perplexity"]
     assert (perplexity["mean"], perplexity["values"]["1"]) == (None, None)
@@ -330,7 +330,7 @@ def test_rows_with_long_changes_keep_the_promise(tmp_path: Path) -> None:
         for n in range(1, 24)
     )
     experiment = made_up.experiment(tmp_path, variants)
-    laid_out = table(experiment, made_up.records(experiment))
+    laid_out = tabulate(experiment, made_up.records(experiment))
     text = render(laid_out, "terminal", 100)
     assert PROMISED | {"changes"} <= _first_heads(text)
     assert len(text.splitlines()) < 200
@@ -338,7 +338,7 @@ def test_rows_with_long_changes_keep_the_promise(tmp_path: Path) -> None:
 
 def test_many_changed_paths_share_one_column_in_a_narrow_terminal(tmp_path: Path) -> None:
     experiment = made_up.experiment(tmp_path, made_up.VARIANTS + "  rms: {model.norm: rms}\n")
-    laid_out = table(experiment, made_up.records(experiment))
+    laid_out = tabulate(experiment, made_up.records(experiment))
     text = render(laid_out, "terminal", 80)
     assert "position=learned" in text
     assert "norm=rms" in text

@@ -13,7 +13,7 @@ import pytest
 
 from ablate.config import Experiment
 from ablate.errors import SpecError
-from ablate.report import Table, render, table
+from ablate.report import Table, render, tabulate
 from tests.report import made_up
 
 CLASSES = {"article": "", "two columns": "[twocolumn]", "letters": "[11pt,a4paper]"}
@@ -88,7 +88,7 @@ def test_an_error_in_several_lines_stays_in_its_comment(tmp_path: Path) -> None:
     experiment = made_up.experiment(tmp_path)
     records = made_up.records(experiment)
     records["learned", 2] = made_up.without_result("failed", "boom\nbang", "learned", 2)
-    lines = render(table(experiment, records), "latex").splitlines()
+    lines = render(tabulate(experiment, records), "latex").splitlines()
     assert "% learned, seed 2: failed: boom bang" in lines
     assert all(line.startswith("%") for line in lines[: lines.index(r"\begin{table*}[t]")])
 
@@ -96,7 +96,7 @@ def test_an_error_in_several_lines_stays_in_its_comment(tmp_path: Path) -> None:
 def test_lines_break_after_signs_but_in_no_number(tmp_path: Path) -> None:
     variants = "\n  lr=0.005 a.b and a longer name: {model.norm.eps: 0.005}\n"
     experiment = made_up.experiment(tmp_path, variants)
-    text = render(table(experiment, made_up.records(experiment)), "latex")
+    text = render(tabulate(experiment, made_up.records(experiment)), "latex")
     assert r"lr=\allowbreak{}0.005 a.\allowbreak{}b" in text
 
 
@@ -117,7 +117,7 @@ def test_what_a_row_had_more_of_is_explained_where_it_is_marked(
 ) -> None:
     for seed in experiment.seeds:
         records["learned", seed]["flops"] = {"train_per_target_token": 2e6}
-    text = render(table(experiment, records), "latex", columns=columns)
+    text = render(tabulate(experiment, records), "latex", columns=columns)
     printed = re.sub(r"^%.*$", "", text, flags=re.MULTILINE)
     assert (r"\rlap{\P{}}" in printed) == is_marked
     assert (r"\P{} marks what differs by more than 5\%." in printed) == is_marked
@@ -200,6 +200,6 @@ def test_the_caption_is_made_of_sentences(whole: Table, question: str | None, st
 def test_a_changed_list_is_no_interval(tmp_path: Path, seeds: str, has_intervals: bool) -> None:
     variants = "\n  slow: {training.optimizer.betas: [0.9, 0.97]}\n"
     experiment = made_up.experiment(tmp_path, variants, seeds)
-    text = render(table(experiment, made_up.records(experiment)), "latex")
+    text = render(tabulate(experiment, made_up.records(experiment)), "latex")
     assert "[0.9, 0.97]" in text
     assert ("the intervals of all rows hold together" in text) == has_intervals

@@ -15,10 +15,9 @@ import pytest
 from ablate.analysis import TRAIN_FLOPS, comparisons, summarise
 from ablate.config import Experiment, load
 from ablate.config.choices import with_match
-from ablate.report import Table, render, table
-from ablate.report.cells import NOTHING
-from ablate.report.measures import PARTIAL
-from ablate.report.numbers import MINUS, TIMES, signed
+from ablate.report import Table, render, tabulate
+from ablate.report.columns import PARTIAL
+from ablate.report.values import MINUS, NOTHING, TIMES, signed
 from ablate.wording import and_list
 from tests.report import made_up
 
@@ -53,7 +52,7 @@ def test_options_that_another_part_brings_stand_where_they_are_not_the_baselines
   same: {model.feed_forward: {name: relu_squared, d_ff: 32}}
   other: {model.feed_forward: {name: swiglu, d_ff: 16}}
 """
-    laid_out = table(made_up.experiment(tmp_path, variants), {})
+    laid_out = tabulate(made_up.experiment(tmp_path, variants), {})
     widths = [cell.value for cell in laid_out.column("model.feed_forward.d_ff")]
     assert widths == ["32", "64", NOTHING, NOTHING, "", "16"]
 
@@ -61,7 +60,7 @@ def test_options_that_another_part_brings_stand_where_they_are_not_the_baselines
 def test_what_a_row_has_in_place_of_the_baselines_choice_stands_beside_it(tmp_path: Path) -> None:
     head = made_up.HEAD.replace("{steps: 10}", "{steps: 10, average: {ema: 0.5}}")
     variants = "\n  last: {training.average: {last: 3}}\n  epochs: {training.epochs: 2}\n"
-    laid_out = table(made_up.experiment(tmp_path, variants, head=head), {})
+    laid_out = tabulate(made_up.experiment(tmp_path, variants, head=head), {})
     assert [column.key for column in laid_out.columns if column.kind == "change"] == [
         "training.average.last",
         "training.epochs",
@@ -108,7 +107,7 @@ def test_a_perplexity_is_that_of_the_mean_nll_for_readers_and_programs(
         of_set = records["learned", seed]["test"]["test"]
         (of_set if key.startswith("test") else records["learned", seed]["dev"])["nll"] = nll
     del records["literal", 2]
-    laid_out = table(experiment, records)
+    laid_out = tabulate(experiment, records)
     mean, perplexities = math.exp(1.5), {seed: math.exp(nll) for seed, nll in nlls.items()}
     sd = pytest.approx(statistics.stdev(perplexities.values()))
     cells = laid_out.column(key)
@@ -134,7 +133,7 @@ def test_the_difference_has_a_sign_and_a_true_minus(
 ) -> None:
     for row, by in (("learned", -1.26), ("literal", 0.5), ("heads_1", 0.0)):
         _shift(records, row, by)
-    values = [c.value for c in table(experiment, records).column("test.test.bleu.difference")]
+    values = [c.value for c in tabulate(experiment, records).column("test.test.bleu.difference")]
     assert values == ["", f"{MINUS}1.3", "+0.5", "0.0"]
 
 
@@ -143,7 +142,7 @@ def test_verdicts_follow_from_the_intervals(
 ) -> None:
     for row, by in (("learned", -2.5), ("literal", 1.4), ("heads_1", 0.1)):
         _shift(records, row, by)
-    laid_out = table(experiment, records)
+    laid_out = tabulate(experiment, records)
     verdicts = [cell.value for cell in laid_out.column("verdict")]
     assert verdicts == ["", "worse", "better", "no difference"]
     assert laid_out.conclusion == (
@@ -158,7 +157,7 @@ def test_what_is_negligible_is_the_experiments_to_say(
     for row, by in (("learned", -2.5), ("literal", 1.4), ("heads_1", 0.1)):
         _shift(records, row, by)
     head = f"negligible: {{bleu: 4, nll: 1}}\n{made_up.HEAD}"
-    laid_out = table(made_up.experiment(tmp_path, head=head), records)
+    laid_out = tabulate(made_up.experiment(tmp_path, head=head), records)
     assert [cell.value for cell in laid_out.column("verdict")][1:] == ["no difference"] * 3
     assert "±4 BLEU (±1 nats)" in notes(laid_out)["verdict"]
     (column,) = [column for column in laid_out.columns if column.key == "verdict"]
@@ -174,7 +173,7 @@ def test_a_loss_that_tells_more_than_bleu_is_in_the_conclusion(
             nll = records["baseline", seed]["test"]["test"]["nll"]
             more = 0.3 if row == "learned" else 0.001 * seed
             records[row, seed]["test"]["test"]["nll"] = nll + more
-    assert table(experiment, records).conclusion == (
+    assert tabulate(experiment, records).conclusion == (
         "By BLEU on test, 3 seeds cannot tell learned, literal and heads_1 from the baseline; by "
         "NLL, learned is worse."
     )
@@ -186,16 +185,18 @@ def test_the_conclusion_counts_no_seed_that_is_not_done(
     unknown = "cannot tell learned, literal and heads_1 from the baseline"
     for row in ("learned", "literal", "heads_1"):
         _shift(records, row, 0.0, spread=3.0)
-    assert table(experiment, records).conclusion.startswith(f"By BLEU on test, 3 seeds {unknown}")
+    assert tabulate(experiment, records).conclusion.startswith(
+        f"By BLEU on test, 3 seeds {unknown}"
+    )
     del records["heads_1", 3]
-    actual = table(experiment, records).conclusion
+    actual = tabulate(experiment, records).conclusion
     assert actual.startswith(f"By BLEU on test, the runs that are done {unknown}")
 
 
 def test_many_rows_are_counted_in_the_conclusion(tmp_path: Path) -> None:
     grid = "".join(f"  row_{n}: {{model.feed_forward.d_ff: {n}}}\n" for n in range(33, 41))
     experiment = made_up.experiment(tmp_path, f"\n{grid}")
-    conclusion = table(experiment, made_up.records(experiment)).conclusion
+    conclusion = tabulate(experiment, made_up.records(experiment)).conclusion
     assert "row_33, row_34, row_35 and 4 more" in conclusion
 
 
@@ -222,7 +223,7 @@ def test_rows_that_had_more_are_told_apart_and_marked(
     for seed in SEEDS:
         records["learned", seed]["train"] |= {"steps": 20, "target_tokens": 8000 + 2 * seed}
         records["literal", seed]["flops"] = {"train_per_target_token": 1.03e6}
-    laid_out = table(experiment, records)
+    laid_out = tabulate(experiment, records)
     assert notes(laid_out)["budget"] == (
         f"steps 1.00 to 2.00{TIMES} the baseline's; target tokens 1.00 to 2.00{TIMES} the "
         f"baseline's; training FLOPs 1.00 to 2.00{TIMES} the baseline's; ¶ marks what differs by "
@@ -239,7 +240,7 @@ def test_where_tokenizers_differ_losses_are_compared_per_character(
 ) -> None:
     for seed in SEEDS:
         records["learned", seed]["tokenizer"] = {"fingerprint": "other", "n_src": 9, "n_tgt": 9}
-    laid_out = table(experiment, records)
+    laid_out = tabulate(experiment, records)
     keys = [column.key for column in laid_out.columns]
     assert "test.test.bits_per_character.difference" in keys
     assert "test.test.nll.difference" not in keys
@@ -261,12 +262,12 @@ def test_between_tokenizers_no_loss_per_token_has_a_verdict(
             for seed in SEEDS:
                 other = {"fingerprint": "other", "n_src": 9, "n_tgt": 9}
                 records["learned", seed]["tokenizer"] = other
-        differences = json.loads(render(table(experiment, records), "json"))["rows"][1]
+        differences = json.loads(render(tabulate(experiment, records), "json"))["rows"][1]
         verdicts = {n: each["verdict"] for n, each in differences["differences"].items()}
         assert (verdicts["dev.nll"] is None) is is_other
         assert (verdicts["test.test.nll"] is None) is is_other
         assert verdicts["test.test.bleu"] is not None
-        narang = table(experiment, records, layout="narang")
+        narang = tabulate(experiment, records, layout="narang")
         key = "test.test.bits_per_character" if is_other else "dev.nll"
         (loss,) = [column for column in narang.columns if column.header in ("loss", "bits/char")]
         assert loss.key == key
@@ -298,7 +299,7 @@ def test_ratios_of_speeds_are_those_of_rows_that_took_turns(
         rounds["decode_sentences_per_second"] = [
             speed / 10 for speed in rounds[TRAIN.removeprefix("speed.")]
         ]
-    laid_out = table(experiment, records)
+    laid_out = tabulate(experiment, records)
     cells = [cell.text for cell in laid_out.column(TRAIN)]
     nothing = "\N{EN DASH}"
     assert cells[:3] == ["1.00", "0.50 (0.50 to 0.50)", nothing]
@@ -313,7 +314,7 @@ def test_turns_are_not_missed_where_the_baseline_has_no_speed(
     experiment: Experiment, records: made_up.Records
 ) -> None:
     alone = {key: record for key, record in records.items() if key[0] != "baseline"}
-    assert "speed" not in notes(table(experiment, alone))
+    assert "speed" not in notes(tabulate(experiment, alone))
 
 
 def test_a_speed_without_rounds_claims_none(
@@ -321,7 +322,7 @@ def test_a_speed_without_rounds_claims_none(
 ) -> None:
     for record in records.values():
         record["speed"] = {TRAIN.removeprefix("speed."): 170.0}
-    laid_out = table(experiment, records)
+    laid_out = tabulate(experiment, records)
     assert [cell.text for cell in laid_out.column(TRAIN)] == ["1.00"] * 4
     assert "round" not in notes(laid_out)["columns"]
     assert "speed" not in notes(laid_out)
@@ -332,7 +333,7 @@ def test_large_numbers_get_a_larger_unit(experiment: Experiment, records: made_u
         record["memory"]["train_peak_mib"] = 20_480.0
         record["params"]["total"] = 7_610
         record["flops"]["train_per_target_token"] = 1e11
-    laid_out = table(experiment, records)
+    laid_out = tabulate(experiment, records)
     cells_ = {
         column.key: (column.detail, cell.value)
         for column, cell in zip(laid_out.columns, laid_out.lines[0].cells, strict=True)
@@ -347,7 +348,7 @@ def test_lower_cased_bleu_stands_in_the_second_block_where_there_is_one(
 ) -> None:
     for record in records.values():
         record["test"]["test"] |= {"bleu_lc_tok": 41.0, "bleu_lc_tok_signature": "tok:none|case:lc"}
-    laid_out = table(experiment, records)
+    laid_out = tabulate(experiment, records)
     assert laid_out.more is not None
     keys = [column.key for column in laid_out.more.columns]
     assert "test.test.bleu_lc_tok" in keys
@@ -397,7 +398,7 @@ def test_a_row_whose_spread_departs_is_marked_and_said(tmp_path: Path) -> None:
     records = made_up.records(experiment)
     for seed in (1, 2, 3, 4):
         records["literal", seed]["test"]["test"]["bleu"] = 40.0 + 300 * (seed % 2) - seed
-    laid_out = table(experiment, records)
+    laid_out = tabulate(experiment, records)
     marks = [cell.mark for cell in laid_out.column("test.test.bleu.difference.interval")]
     assert marks == ["", "", "‡", ""]
     assert notes(laid_out)["‡"].startswith("literal: the spread over seeds departs")
@@ -417,7 +418,7 @@ def test_a_row_whose_spread_departs_in_the_loss_alone_is_said(
 ) -> None:
     _spread(records, "bleu", "", ())
     _spread(records, "nll", "literal", (2.0, 3.0, 4.5))
-    laid_out = table(experiment, records)
+    laid_out = tabulate(experiment, records)
     assert {cell.mark for cell in laid_out.column("test.test.bleu.difference.interval")} == {""}
     assert laid_out.column("test.test.nll.difference.interval")[2].mark == "‡"
     assert notes(laid_out)["‡"].startswith("literal (NLL): the spread over seeds departs")
@@ -439,12 +440,12 @@ def test_the_level_that_is_named_is_that_of_the_tests_that_were_made(tmp_path: P
     for record in records.values():
         record["test"] = {"test": record["test"]["test"] | {"nll": 1.0}}
     _stand_out(records, "bleu", "heads_1", 5)
-    assert "stands out (F test at 0.2), so that" in notes(table(experiment, records))["‡"]
+    assert "stands out (F test at 0.2), so that" in notes(tabulate(experiment, records))["‡"]
     del records["heads_1", 3]
     _stand_out(records, "bleu", "heads_1", 12)
-    assert "stands out (F test at 0.4), so that" in notes(table(experiment, records))["‡"]
+    assert "stands out (F test at 0.4), so that" in notes(tabulate(experiment, records))["‡"]
     _stand_out(records, "nll", "literal", 5)
-    footnote = notes(table(experiment, records))["‡"]
+    footnote = notes(tabulate(experiment, records))["‡"]
     assert "stands out (F test at 0.2 to 0.4, depending on the row's runs), so that" in footnote
 
 
@@ -453,12 +454,12 @@ def test_departures_are_said_of_the_columns_that_have_them(
 ) -> None:
     _spread(records, "bleu", "heads_1", (2.0, 30.0, 45.0))
     _spread(records, "nll", "baseline", (2.0, 3.0, 4.5))
-    laid_out = table(experiment, records)
+    laid_out = tabulate(experiment, records)
     text = notes(laid_out)["‡"]
     assert "so that every interval of NLL is of the row's own paired differences" in text
     assert "; heads_1 (BLEU): the spread over seeds departs" in text
     _spread(records, "nll", "", ())
-    text = notes(table(experiment, records))["‡"]
+    text = notes(tabulate(experiment, records))["‡"]
     assert text.startswith("heads_1: the spread over seeds departs")
 
 
@@ -466,7 +467,7 @@ def test_a_baseline_that_diverged_is_the_conclusion(
     experiment: Experiment, records: made_up.Records
 ) -> None:
     records["baseline", 2] = made_up.without_result("diverged", "NaN", "baseline", 2)
-    laid_out = table(experiment, records)
+    laid_out = tabulate(experiment, records)
     assert laid_out.conclusion == "The baseline diverged with 1 of 3 seeds: no verdicts."
     assert notes(laid_out)["intervals"] == "none: the baseline diverged with 1 of 3 seeds."
 
@@ -476,7 +477,7 @@ def test_beside_a_baseline_that_diverged_nothing_is_judged_or_fitted(
 ) -> None:
     records["baseline", 2] = made_up.without_result("diverged", "NaN", "baseline", 2)
     del records["literal", 3]
-    laid_out = table(experiment, records)
+    laid_out = tabulate(experiment, records)
     assert "verdict" not in [column.key for column in laid_out.columns]
     footnotes = notes(laid_out)
     assert footnotes["§"].endswith("be it the row's or the baseline's, and no row has a verdict.")
@@ -495,11 +496,11 @@ def test_a_row_that_is_compared_by_its_own_pairs_is_not_said_to_be_fitted(tmp_pa
         for metric in ("bleu", "chrf", "exact_match", "nll", "bits_per_character"):
             of_test[metric] = of_dev["nll"] = 40.0 + 300 * (seed % 2) - seed
     del records["literal", 1]
-    laid_out = table(experiment, records)
+    laid_out = tabulate(experiment, records)
     assert notes(laid_out)["‡"].startswith("literal (BLEU and NLL): the spread over seeds departs")
     assert notes(laid_out)["†"].endswith("(literal: 2, 3, 4).")
     del records["learned", 2]
-    assert "by least squares" in notes(table(experiment, records))["†"]
+    assert "by least squares" in notes(tabulate(experiment, records))["†"]
 
 
 def _diverge(records: made_up.Records, row: str, seeds: Sequence[int]) -> None:
@@ -512,13 +513,13 @@ def test_rows_that_diverged_are_told_apart_by_how_often(
 ) -> None:
     _diverge(records, "learned", SEEDS)
     _diverge(records, "literal", [2])
-    laid_out = table(experiment, records)
+    laid_out = tabulate(experiment, records)
     assert "; learned diverged with all seeds; literal diverged with 1 of 3 seeds" in (
         laid_out.conclusion
     )
     assert notes(laid_out)["intervals"].startswith("95% CI")
     _diverge(records, "heads_1", [3])
-    laid_out = table(experiment, records)
+    laid_out = tabulate(experiment, records)
     assert "literal and heads_1 diverged with 1 of 3 seeds" in laid_out.conclusion
     assert notes(laid_out)["intervals"] == (
         "none: every row but the baseline diverged with some or all of its seeds."
@@ -529,7 +530,7 @@ def test_one_seed_gives_a_row_that_diverged_no_verdict(tmp_path: Path) -> None:
     experiment = made_up.experiment(tmp_path, seeds="[7]")
     records = made_up.records(experiment)
     _diverge(records, "learned", [7])
-    laid_out = table(experiment, records)
+    laid_out = tabulate(experiment, records)
     assert "verdict" not in [column.key for column in laid_out.columns]
     assert notes(laid_out)["§"].endswith("no row has a verdict.")
 
@@ -561,7 +562,7 @@ def test_every_metric_that_is_shown_has_its_signature(tmp_path: Path) -> None:
     for record in records.values():
         scores = {"comet": record["test"]["test"]["chrf"], "comet_signature": "comet|model:w"}
         record["test"]["test"] |= scores
-    footnotes = notes(table(experiment, records))
+    footnotes = notes(tabulate(experiment, records))
     assert footnotes["comet"] == "comet|model:w"
     assert footnotes["chrF"] == made_up.CHRF_SIGNATURE  # a column, and not in the CSV alone
 
@@ -575,7 +576,7 @@ def test_rows_to_be_matched_are_not_said_to_be_within_the_tolerance(tmp_path: Pa
         ({"learned": None, "literal": None, "heads_1": None}, "in no row"),
     ):
         missing = [row for row, value in values.items() if value is None]
-        footnote = notes(table(with_match(experiment, values), {}))["matched"]
+        footnote = notes(tabulate(with_match(experiment, values), {}))["matched"]
         assert footnote.endswith(f"was solved for {text}; not done yet: {and_list(missing)}")
 
 
@@ -595,7 +596,7 @@ def test_columns_with_other_numbers_of_intervals_are_not_given_one(
     experiment: Experiment, records: made_up.Records
 ) -> None:
     records["learned", 1]["test"]["test"]["nll"] = math.inf
-    text = notes(table(experiment, records))["intervals"]
+    text = notes(tabulate(experiment, records))["intervals"]
     assert text.startswith("95% CI: all of a column hold together with that probability")
 
 
@@ -603,17 +604,17 @@ def test_what_can_be_detected_is_of_the_pairs_done(
     experiment: Experiment, records: made_up.Records
 ) -> None:
     del records["literal", 2]
-    actual = table(experiment, records).comparisons["test.test.bleu"].detectable
+    actual = tabulate(experiment, records).comparisons["test.test.bleu"].detectable
     assert actual is not None
     low, high = f"{actual.low:.1f}", f"{actual.high:.1f}"
-    assert f"of {low} to {high} BLEU" in table(experiment, records).footnotes[0].text
+    assert f"of {low} to {high} BLEU" in tabulate(experiment, records).footnotes[0].text
 
 
 def test_records_that_differ_are_told_apart(
     experiment: Experiment, records: made_up.Records
 ) -> None:
     records["learned", 2]["hardware"] = {"device": "cuda", "device_name": "G1", "cpu": "Abacus 9"}
-    footnotes = notes(table(experiment, records))["hardware"]
+    footnotes = notes(tabulate(experiment, records))["hardware"]
     assert footnotes == "cpu, Abacus 9, 1 thread (11 runs); cuda, G1, host Abacus 9 (1 run)"
 
 
@@ -621,7 +622,7 @@ def test_a_footnote_tells_which_runs_could_not_have_their_engine(
     experiment: Experiment, records: made_up.Records
 ) -> None:
     records["learned", 2]["engine_note"] = "not graph: position: mine depends on numbers"
-    footnotes = notes(table(experiment, records))["software"]
+    footnotes = notes(tabulate(experiment, records))["software"]
     assert "eager engine, fp32 (" in footnotes
     assert "eager engine (not graph: position: mine depends on numbers), fp32 (1 run)" in footnotes
 
@@ -634,31 +635,35 @@ def test_a_footnote_names_rows_that_were_not_executed_as_was_asked_for(
         records["learned", seed] |= {"micro_batching": divided}
         records["learned", seed]["speed"]["micro_batch_factor"] = 2
     records["literal", 2] |= {"micro_batching": divided, "engine_note": "not compile: no luck"}
-    footnotes = notes(table(experiment, records))
+    footnotes = notes(tabulate(experiment, records))
     text = (
         "out of memory with whole batches; done in micro-batches of 1/4 of a batch, with the same "
         "target tokens in every update: each micro-batch draws dropout of its own"
     )
     assert footnotes["learned, seeds 1, 3"] == text
-    both = [note.text for note in table(experiment, records).footnotes if "literal" in note.label]
+    both = [
+        note.text for note in tabulate(experiment, records).footnotes if "literal" in note.label
+    ]
     assert both == [
         f"{text}; speed and memory were measured with parts 2 times as large",
         "eager engine, not compile: no luck",
     ]
     assert not any(label.startswith("baseline,") for label in footnotes)
     records["literal", 2]["speed"]["engine"] = "compile"
-    both = [note.text for note in table(experiment, records).footnotes if "literal" in note.label]
+    both = [
+        note.text for note in tabulate(experiment, records).footnotes if "literal" in note.label
+    ]
     assert both[1] == (
         "eager engine, not compile: no luck; speed and memory were measured with the compile engine"
     )
     records["learned", 2] |= {"status": "oom", "error": "no room", "micro_batching": {"factor": 8}}
-    texts = [note.text for note in table(experiment, records).footnotes]
+    texts = [note.text for note in tabulate(experiment, records).footnotes]
     assert "tried in micro-batches 1/8 of the usual size too" in texts
 
 
 def test_one_seed_gets_no_verdict_and_a_footnote_that_says_so(tmp_path: Path) -> None:
     experiment = made_up.experiment(tmp_path, seeds="[7]")
-    laid_out = table(experiment, made_up.records(experiment))
+    laid_out = tabulate(experiment, made_up.records(experiment))
     keys = [column.key for column in laid_out.columns]
     assert "test.test.bleu.difference" in keys
     assert "test.test.bleu.difference.interval" not in keys
@@ -670,7 +675,7 @@ def test_one_seed_gets_no_verdict_and_a_footnote_that_says_so(tmp_path: Path) ->
 
 
 def test_an_experiment_that_has_not_run_is_a_table_of_missing_runs(experiment: Experiment) -> None:
-    laid_out = table(experiment, {})
+    laid_out = tabulate(experiment, {})
     assert [cell.value for cell in laid_out.column("done")] == ["0/3"] * 4
     assert [column.kind for column in laid_out.columns] == ["row", "change", "change", "measure"]
     assert laid_out.more is None
@@ -682,7 +687,7 @@ def test_a_test_set_of_zeros_is_left_to_the_csv(
 ) -> None:
     for record in records.values():
         record["test"]["test_long"]["bleu"] = 0.0
-    laid_out = table(experiment, records)
+    laid_out = tabulate(experiment, records)
     assert laid_out.more is not None
     keys = [column.key for column in laid_out.more.columns]
     assert not any("test_long" in key for key in keys)
@@ -691,13 +696,13 @@ def test_a_test_set_of_zeros_is_left_to_the_csv(
     note = "BLEU on test_long is 0 in all rows (in the CSV and the JSON)"
     assert note in notes(laid_out)["columns"]
     records["learned", 1]["test"]["test_long"]["bleu"] = 0.1
-    assert "is 0 in all rows" not in notes(table(experiment, records))["columns"]
+    assert "is 0 in all rows" not in notes(tabulate(experiment, records))["columns"]
 
 
 def test_an_experiment_without_variants_has_nothing_to_compare(tmp_path: Path) -> None:
     (tmp_path / "alone.yaml").write_text(made_up.HEAD, encoding="utf-8")
     experiment = load(tmp_path / "alone.yaml")
-    laid_out = table(experiment, made_up.records(experiment))
+    laid_out = tabulate(experiment, made_up.records(experiment))
     assert laid_out.conclusion.startswith("There is nothing to compare")
     assert "intervals" not in notes(laid_out)
 
@@ -707,7 +712,7 @@ def test_a_perplexity_without_bound_is_shown_as_it_is(
 ) -> None:
     records["learned", 1]["dev"]["nll"] = 3000.0
     records["literal", 1]["dev"]["nll"] = float("nan")
-    cells = table(experiment, records).column("dev.perplexity")
+    cells = tabulate(experiment, records).column("dev.perplexity")
     assert [cell.text for cell in cells[1:3]] == ["∞", "NaN"]
 
 
@@ -716,5 +721,5 @@ def test_a_stack_that_says_nothing_has_what_both_share(tmp_path: Path, path: str
     value = "none" if path.endswith("position") else "per_head_shared"
     experiment = made_up.experiment(tmp_path, f"\n  other: {{{path}: {value}}}\n")
     shared = "sinusoidal" if path.endswith("position") else "full"
-    cells = table(experiment, {}).column(path)
+    cells = tabulate(experiment, {}).column(path)
     assert [cell.value for cell in cells] == [shared, value]

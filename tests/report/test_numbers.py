@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import ablate.parts  # noqa: F401  (parts enter the registry when their room is imported)
 from ablate.config import value_at
-from ablate.report.changes import format_value, labels
-from ablate.report.numbers import MINUS, number, percent_change, signed
+from ablate.config.labels import labels
+from ablate.report.values import MINUS, format_value, number, percent_change, signed
 
 
 @given(st.floats(-1e6, 1e6), st.integers(0, 3))

@@ -23,10 +23,9 @@ from ablate import api
 from ablate.errors import DamagedFileWarning
 from ablate.record import leaves
 from ablate.report import Details, Table, render
-from ablate.report.cells import NOTHING
-from ablate.report.columns import by_cost, joined_changes
-from ablate.report.numbers import TIMES
 from ablate.report.page.translations import marked, translations
+from ablate.report.table import by_cost, joined_changes
+from ablate.report.values import NOTHING, TIMES
 from ablate.store import describe, translations_file
 from tests import made_up_runs
 

@@ -15,7 +15,7 @@ from ablate.analysis import Summary
 from ablate.config import Experiment, load
 from ablate.config.choices import with_match
 from ablate.errors import SpecError
-from ablate.report import Table, render, table
+from ablate.report import Table, render, tabulate
 from ablate.report.paper_layouts import Layout
 from tests.report import made_up
 from tests.report.test_latex import CLASSES, NUMBER, compiled
@@ -35,7 +35,7 @@ def laid_out(experiment: Experiment, layout: Layout) -> Table:
         for seed in experiment.seeds:
             records["one", seed]["test"]["test"]["bleu"] = 60.0 + seed / 10
             records["baseline", seed]["test"]["test"]["bleu"] = 40.0 + seed / 10
-    return table(experiment, records, layout=layout)
+    return tabulate(experiment, records, layout=layout)
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_a_mark_says_what_the_interval_does(metric: str, gain: float, tmp_path: 
         records["two", seed]["tokenizer"] = {"fingerprint": "other", "n_src": 9, "n_tgt": 9}
     for by, mark in ((gain, "*"), (-gain, "")):
         _shifted(records, metric, by)
-        laid_out = table(experiment, records, layout="narang")
+        laid_out = tabulate(experiment, records, layout="narang")
         assert laid_out.column(f"test.test.{metric}")[1].mark == mark
 
 
@@ -119,7 +119,7 @@ def test_a_signature_stands_under_the_columns_that_are_there(tmp_path: Path) -> 
         experiment = made_up.experiment(tmp_path, head=f"metrics: {metrics}\n{made_up.HEAD}")
         records = made_up.records(experiment)
         for layout in LAYOUTS:
-            laid_out = table(experiment, records, layout=layout)
+            laid_out = tabulate(experiment, records, layout=layout)
             expected = labels if layout == "narang" else set()
             assert {note.label for note in laid_out.footnotes} & {"chrF"} == expected
             assert {column.header for column in laid_out.columns} & {"chrF"} == expected
@@ -131,7 +131,7 @@ def test_rows_that_diverged_are_marked_and_named(layout: Layout, tmp_path: Path)
     records = made_up.records(experiment)
     for run in (("two", 3), *(("learned", seed) for seed in experiment.seeds)):
         records[run] = made_up.without_result("diverged", "NaN", *run)
-    laid_out = table(experiment, records, layout=layout)
+    laid_out = tabulate(experiment, records, layout=layout)
     assert [cell.mark for cell in laid_out.column("test.test.bleu")] == ["", "", "†§", "§"]
     text = next(note.text for note in laid_out.footnotes if note.label == "§")
     assert text.startswith("two (1 of 3 seeds), learned (all seeds): diverged; neither such a row")
@@ -148,7 +148,7 @@ def test_what_a_row_had_more_of_is_explained_where_it_is_marked(
     records = made_up.records(experiment)
     for seed in experiment.seeds:
         records["two", seed]["flops"] = {"train_per_target_token": 2e6}
-    laid_out = table(experiment, records, layout=layout)
+    laid_out = tabulate(experiment, records, layout=layout)
     text = next(note.text for note in laid_out.footnotes if note.label == "budget")
     assert text.startswith("equal steps and target tokens; training FLOPs 1.00 to 2.00")
     assert ("¶ marks" in text) == is_marked
@@ -169,7 +169,7 @@ def test_values_that_are_chosen_say_so_and_those_to_be_chosen_are_unknown(tmp_pa
     head = f"match: {{on: time, via: {path}}}\n{made_up.HEAD}"
     experiment = made_up.experiment(tmp_path, MIXED, head=head)
     matched = with_match(experiment, {"one": 40, "two": None})
-    both = [table(matched, {}, layout=layout).column(path) for layout in ("ours", "vaswani")]
+    both = [tabulate(matched, {}, layout=layout).column(path) for layout in ("ours", "vaswani")]
     assert [cell.text for cell in both[1]] == ["32", "40 (matched)", "?", ""]
     assert both[0] == both[1]
 
@@ -185,7 +185,7 @@ published:
     narang, vaswani = (
         [
             column.key
-            for column in table(experiment, made_up.records(experiment), layout=layout).columns
+            for column in tabulate(experiment, made_up.records(experiment), layout=layout).columns
         ]
         for layout in LAYOUTS
     )

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ablate.report import FORMATS, Table, render, table
-from ablate.report.numbers import decimals_of
+from ablate.report import FORMATS, Table, render, tabulate
+from ablate.report.values import decimals_of
 from tests.report import made_up
 
 SOURCE, NOTE = "Somebody 2017, table 3", "They count 37,000 words."
@@ -29,7 +29,7 @@ published:
 @pytest.fixture
 def compared(tmp_path: Path) -> Table:
     experiment = made_up.experiment(tmp_path, head=made_up.HEAD + PUBLISHED)
-    return table(experiment, made_up.records(experiment))
+    return tabulate(experiment, made_up.records(experiment))
 
 
 def test_theirs_stand_right_of_ours_as_they_were_printed(compared: Table) -> None:
@@ -65,13 +65,13 @@ def test_a_paper_gets_ours_of_the_kind_that_is_published_and_its_signature(tmp_p
     for record in records.values():
         lower = {"bleu_lc_tok": 40.3, "bleu_lc_tok_signature": signature}
         record["test"]["test"] |= lower
-    laid_out = table(experiment, records)
+    laid_out = tabulate(experiment, records)
     printed = re.sub(r"^%.*$", "", render(laid_out, "latex"), flags=re.MULTILINE)
     assert all(cell.text in printed for cell in laid_out.column("dev.perplexity"))
     assert "40.3" in printed
     assert "BLEU lc tok: tok:none" in printed
     without = made_up.experiment(tmp_path, head=made_up.HEAD)
-    printed = re.sub(r"^%.*$", "", render(table(without, records), "latex"), flags=re.MULTILINE)
+    printed = re.sub(r"^%.*$", "", render(tabulate(without, records), "latex"), flags=re.MULTILINE)
     assert "40.3" not in printed
     assert "BLEU lc tok" not in printed
 
@@ -91,7 +91,7 @@ def test_machines_get_all_that_is_published(compared: Table, whole: Table) -> No
 
 def test_theirs_are_there_before_ours(tmp_path: Path) -> None:
     experiment = made_up.experiment(tmp_path, head=made_up.HEAD + PUBLISHED)
-    first = table(experiment, {})
+    first = tabulate(experiment, {})
     assert first.more is not None
     last = [column.key for column in first.columns[-2:]]
     assert last == ["published.bleu", "published.params"]

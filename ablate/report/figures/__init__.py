@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ablate.report.details import Details
 from ablate.report.figures.attention import draw_attention, draw_similarities
 from ablate.report.figures.costs import draw_costs
 from ablate.report.figures.curves import draw_curves
@@ -13,6 +12,7 @@ from ablate.report.figures.interactions import draw_interactions
 from ablate.report.figures.layers import draw_layers
 from ablate.report.figures.lengths import draw_lengths
 from ablate.report.figures.style import Drawing
+from ablate.report.results import Details
 
 __all__ = [
     "Drawing",

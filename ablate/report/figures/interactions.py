@@ -15,10 +15,11 @@ from matplotlib.patches import Rectangle
 
 from ablate.analysis.interactions import Interaction, Quadruple, interactions
 from ablate.config import Experiment, value_at
-from ablate.report.changes import changed_paths, format_value, labels
+from ablate.config.labels import labels
+from ablate.report.columns import changed_paths
 from ablate.report.figures.style import INK, SOFT, Drawing, add_legend, look
-from ablate.report.numbers import signed
 from ablate.report.results import Results
+from ablate.report.values import format_value, signed
 
 _TITLE = "Interactions: what two changes do together beyond the sum of both"
 _LEGEND = (

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import re
 
-from ablate.report.budget import BEYOND
-from ablate.report.cells import NOTHING, Cell, Footnote, Table
-from ablate.report.columns import COMPACT, joined_changes
-from ablate.report.measures import measure_name
-from ablate.report.numbers import MINUS, TIMES
-from ablate.report.table_format import TableFormat
+from ablate.report.columns import BEYOND
+from ablate.report.render import TableFormat
+from ablate.report.table import COMPACT, Cell, Footnote, Table, joined_changes
+from ablate.report.values import MINUS, NOTHING, TIMES, measure_name
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",

@@ -21,11 +21,10 @@ from ablate.analysis import (
 )
 from ablate.errors import SpecError
 from ablate.printable import json_text as json_text_of
-from ablate.report.cells import Line, Table
-from ablate.report.changes import changed_paths
-from ablate.report.columns import ALL, COMPACT
+from ablate.report.columns import changed_paths
+from ablate.report.render import TableFormat
 from ablate.report.results import verdict_on
-from ablate.report.table_format import TableFormat
+from ablate.report.table import ALL, COMPACT, Line, Table
 from ablate.writing import csv_text
 
 

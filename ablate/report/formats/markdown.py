@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from ablate.report.cells import Table, aligned
-from ablate.report.table_format import TableFormat
+from ablate.report.render import TableFormat
+from ablate.report.table import Table, aligned
 
 _ESCAPED = str.maketrans(
     {character: f"\\{character}" for character in "\\`*[]|~#"} | {"<": "&lt;", ">": "&gt;"}

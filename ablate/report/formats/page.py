@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ablate.errors import SpecError
-from ablate.report.cells import Table
 from ablate.report.page import page
-from ablate.report.table_format import TableFormat
+from ablate.report.render import TableFormat
+from ablate.report.table import Table
 
 
 class Html(TableFormat):

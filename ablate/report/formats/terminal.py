@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from rich.cells import cell_len, chop_cells
 from rich.style import Style
 
-from ablate.report.cells import Column, Footnote, Table, aligned
-from ablate.report.columns import FIRST_BELOW, joined_changes
-from ablate.report.table_format import TableFormat
+from ablate.report.render import TableFormat
+from ablate.report.table import FIRST_BELOW, Column, Footnote, Table, aligned, joined_changes
 
 _GAP = "  "
 _FOLDS = (24, 14, 10)  # what a text should fit in: before numbers are left out, and after

@@ -6,12 +6,12 @@ from html import escape
 from importlib import resources
 from string import Template
 
-from ablate.report.cells import Table
 from ablate.report.page.figures import figures
 from ablate.report.page.results import results
 from ablate.report.page.runs import citation, provenance, runs
 from ablate.report.page.specs import specs
 from ablate.report.page.translations import translations
+from ablate.report.table import Table
 from ablate.wording import counted
 
 

@@ -7,7 +7,7 @@ import re
 from html import escape
 from typing import TYPE_CHECKING
 
-from ablate.report.details import Details
+from ablate.report.results import Details
 
 if TYPE_CHECKING:
     from ablate.report.figures import Drawing

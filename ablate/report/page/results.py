@@ -8,10 +8,9 @@ from html import escape
 
 from ablate.analysis import Summary, Verdict, is_measured_once
 from ablate.analysis.statistics import paired_differences
-from ablate.report.cells import Cell, Column, Footnote, Line, Table
-from ablate.report.columns import by_cost, joined_changes
-from ablate.report.footnotes import PROVENANCE
-from ablate.report.numbers import number, signed
+from ablate.report.provenance import PROVENANCE
+from ablate.report.table import Cell, Column, Footnote, Line, Table, by_cost, joined_changes
+from ablate.report.values import number, signed
 
 _MOST_CHANGES = 2  # columns of changed paths
 _SEED_DECIMALS = 3

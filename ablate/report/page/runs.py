@@ -8,12 +8,12 @@ from typing import Any
 
 from ablate.analysis import Record
 from ablate.registry import choosable
-from ablate.report.cells import NOTHING, Table
-from ablate.report.details import Details
-from ablate.report.footnotes import PROVENANCE
-from ablate.report.numbers import number
 from ablate.report.page.results import definitions
 from ablate.report.page.specs import differing
+from ablate.report.provenance import PROVENANCE
+from ablate.report.results import Details
+from ablate.report.table import Table
+from ablate.report.values import NOTHING, number
 
 _DECIMALS = {"bleu": 2, "nll": 4}
 

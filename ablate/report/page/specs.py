@@ -9,8 +9,8 @@ from typing import Any
 from ablate.config import Row
 from ablate.config.dump import dump
 from ablate.record import leaves
-from ablate.report.changes import format_value
-from ablate.report.details import Details
+from ablate.report.results import Details
+from ablate.report.values import format_value
 
 Values = dict[str, Any]
 """By dotted path."""

@@ -12,8 +12,8 @@ import numpy as np
 
 from ablate.analysis.sentences import chrf
 from ablate.errors import DamagedFileWarning, StoreError
-from ablate.report.details import Details
-from ablate.report.numbers import number
+from ablate.report.results import Details
+from ablate.report.values import number
 from ablate.store import read_translations, translations_file
 from ablate.wording import and_list, counted
 

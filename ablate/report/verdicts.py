@@ -1,19 +1,79 @@
-"""The remarks that say what the intervals and verdicts of a table hold for."""
+"""What the intervals and verdicts of a table come to: its conclusion, and how to read them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from ablate.analysis import Comparison
+from ablate.analysis import Comparison, Verdict
 from ablate.analysis.comparison import Method
 from ablate.analysis.dunnett import POWER
-from ablate.report.cells import Footnote
-from ablate.report.measures import APART, BLEU_DECIMALS, LOSS_DECIMALS, measure_name
-from ablate.report.numbers import number, of_seeds
+from ablate.report.columns import APART
 from ablate.report.results import Results
+from ablate.report.table import Footnote
+from ablate.report.values import BLEU_DECIMALS, LOSS_DECIMALS, measure_name, number, of_seeds
 from ablate.wording import and_list, counted
 
 _BLEU = measure_name("bleu")
+_MOST_NAMES = 4
+
+
+def conclusion(results: Results) -> str:
+    """Return in one sentence what the rows are, beside the baseline, by their verdicts."""
+    rows = [row.name for row in results.summaries[1:]]
+    n_diverged, n_seeds = results.baseline.count("diverged"), len(results.seeds)
+    if not rows:
+        return "There is nothing to compare: the experiment has no row but the baseline."
+    if n_diverged:
+        return (
+            f"The baseline diverged with {n_diverged} of {counted(n_seeds, 'seed')}: no verdicts."
+        )
+    if not results.baseline.count("done"):
+        return "The baseline has no result yet: no row can be compared with it."
+    if n_seeds == 1:
+        return "With one seed no difference can be told from chance: no verdicts."
+    by_bleu, by_loss = (
+        {row: verdict for row in rows if (verdict := results.verdict(row, metric)) is not None}
+        for metric in (results.bleu, results.loss)
+    )
+    parts = _by_bleu(results, by_bleu)
+    diverged: dict[int, list[str]] = {}
+    for row, seeds in results.diverged.items():
+        diverged.setdefault(len(seeds), []).append(row)
+    for n, names in diverged.items():
+        parts.append(f"{and_list(names, _MOST_NAMES)} diverged with {of_seeds(n, n_seeds)}")
+    unjudged = [row for row in rows if row not in by_bleu and row not in results.diverged]
+    parts += [f"{and_list(unjudged, _MOST_NAMES)} cannot be compared"] if unjudged else []
+    otherwise = [
+        f"{and_list(named, _MOST_NAMES)} {'is' if len(named) == 1 else 'are'} {verdict}"
+        for verdict in (Verdict.BETTER, Verdict.WORSE)
+        if (named := [row for row in _with(by_loss, verdict) if by_bleu.get(row) is not verdict])
+    ]
+    by_nll = f"; by NLL, {' and '.join(otherwise)}" if otherwise else ""
+    return f"By BLEU on {results.sets[0]}, {'; '.join(parts)}{by_nll}."
+
+
+def _by_bleu(results: Results, verdicts: Mapping[str, Verdict]) -> list[str]:
+    less = f"from the baseline by less than {results.negligible.bleu:g} BLEU"
+    texts = {
+        Verdict.BETTER: ("is better than the baseline", "are better than the baseline"),
+        Verdict.WORSE: ("is worse than the baseline", "are worse than the baseline"),
+        Verdict.NO_DIFFERENCE: (f"differs {less}", f"differ {less}"),
+    }
+    parts = []
+    for verdict, (one, many) in texts.items():
+        if rows := _with(verdicts, verdict):
+            parts.append(f"{and_list(rows, _MOST_NAMES)} {one if len(rows) == 1 else many}")
+    if unknown := _with(verdicts, Verdict.CANNOT_TELL):
+        compared = [results.baseline, *(row for row in results.summaries if row.name in unknown)]
+        is_whole = all(row.is_complete for row in compared)
+        runs = counted(len(results.seeds), "seed") if is_whole else "the runs that are done"
+        baseline = "it" if parts else "the baseline"
+        parts.append(f"{runs} cannot tell {and_list(unknown, _MOST_NAMES)} from {baseline}")
+    return parts
+
+
+def _with(verdicts: Mapping[str, Verdict], kind: Verdict) -> list[str]:
+    return [row for row, verdict in verdicts.items() if verdict is kind]
 
 
 def intervals(results: Results) -> Iterator[Footnote]:
@@ -40,7 +100,19 @@ def exceptions(results: Results) -> Iterator[Footnote]:
     compared = results.comparison(results.bleu)
     if compared is None:
         return
-    yield from _apart(results)
+    by_column = _comparisons_of_columns(results)
+    texts = list(_departures(by_column, results.baseline.name))
+    if any(_rows_by(each, "moderated") for each in by_column.values()):
+        levels = [level for each in by_column.values() for level in each.standing_out.values()]
+        low, high = (f"{end:.2g}" for end in (min(levels), max(levels)))
+        level = low if low == high else f"{low} to {high}, depending on the row's runs"
+        texts.append(
+            f"{'other ' if texts else ''}marked intervals are wider: in that column the spread "
+            f"over seeds of the row, or of the baseline, stands out (F test at {level}), so that "
+            "its own variance counts beside the pooled one"
+        )
+    if texts:
+        yield Footnote(APART, f"{'; '.join(texts)}.")
     texts = []
     if any(each.with_sentences for each in compared.differences.values()):
         texts.append(
@@ -48,14 +120,12 @@ def exceptions(results: Results) -> Iterator[Footnote]:
             "too add what all seeds owe to the choice of the sentences (seeds and sentences "
             "crossed, jackknife)"
         )
-    n_without = results.n_without_sentences
-    without = [
-        r for r, d in compared.differences.items() if d.simultaneous and not d.with_sentences
-    ]
-    if n_without and without:
+    differences = compared.differences.items()
+    without = [row for row, each in differences if each.simultaneous and not each.with_sentences]
+    if results.n_without_sentences and without:
         texts.append(
             f"no interval for {and_list(without)}: the counts of each sentence, which archives of "
-            f"records leave out, are missing of {counted(n_without, 'run')}"
+            f"records leave out, are missing of {counted(results.n_without_sentences, 'run')}"
         )
     if texts:
         yield Footnote("new sentences", f"{'; '.join(texts)}.")
@@ -68,8 +138,7 @@ def _n_intervals(compared: Comparison) -> int:
 def _held(results: Results, compared: Comparison, n_intervals: int) -> str:
     """Return what all intervals hold for, the pooled error, and what they can find."""
     rows = "it holds" if n_intervals == 1 else f"all {n_intervals} of a column hold together"
-    columns = _comparisons_of_columns(results).values()
-    if set(map(_n_intervals, columns)) - {0, n_intervals}:
+    if set(map(_n_intervals, _comparisons_of_columns(results).values())) - {0, n_intervals}:
         rows = "all of a column hold together"
     text = f"95% CI: {rows} with that probability"
     critical = compared.family.critical
@@ -80,40 +149,18 @@ def _held(results: Results, compared: Comparison, n_intervals: int) -> str:
     if loss and loss.sd is not None:
         unit = "nats" if results.has_one_tokenizer else "bits per character"
         sd += f" and ± {number(loss.sd, LOSS_DECIMALS)} {unit}"
-    freedom = counted(compared.df, "degree")
     text += (
         f" (row + seed + error, Dunnett's distribution, constant {critical:.2f}). The error of one "
-        f"run, pooled over rows, has a standard deviation of {sd} ({freedom} of freedom)."
+        f"run, pooled over rows, has a standard deviation of {sd} ({counted(compared.df, 'degree')}"
+        " of freedom)."
     )
     least = compared.detectable
     if least is None:
         return text
     low, high = (number(end, BLEU_DECIMALS) for end in (least.low, least.high))
     size = low if low == high else f"{low} to {high}"
-    power = f"is found with a probability of {POWER:.0%}"
-    return f"{text} With the pairs done, a true difference of {size} BLEU {power}."
-
-
-def _apart(results: Results) -> Iterator[Footnote]:
-    """Yield what it means that intervals are marked, and which rows have left the model."""
-    by_column = _comparisons_of_columns(results)
-    texts = list(_departures(by_column, results.baseline.name))
-    if any(_rows_by(each, "moderated") for each in by_column.values()):
-        marked = "other marked intervals" if texts else "marked intervals"
-        texts.append(
-            f"{marked} are wider: in that column the spread over seeds of the row, or of the "
-            f"baseline, stands out (F test at {_levels(by_column)}), so that its own variance "
-            "counts beside the pooled one"
-        )
-    if texts:
-        yield Footnote(APART, f"{'; '.join(texts)}.")
-
-
-def _levels(by_column: Mapping[str, Comparison]) -> str:
-    """Return the level of the F tests by which rows stand out, or the least and the largest."""
-    levels = [level for each in by_column.values() for level in each.standing_out.values()]
-    low, high = (f"{end:.2g}" for end in (min(levels), max(levels)))
-    return low if low == high else f"{low} to {high}, depending on the row's runs"
+    found = f"is found with a probability of {POWER:.0%}"
+    return f"{text} With the pairs done, a true difference of {size} BLEU {found}."
 
 
 def _departures(by_column: Mapping[str, Comparison], baseline: str) -> Iterator[str]:
@@ -153,7 +200,7 @@ def _comparisons_of_columns(results: Results) -> dict[str, Comparison]:
     return {name: compared for name, compared in known.items() if compared}
 
 
-def _rows_by(compared: Comparison, *methods: Method) -> list[str]:
+def _rows_by(compared: Comparison, *methods: Method) -> Sequence[str]:
     """Return the rows that have intervals by one of some methods."""
     differences = compared.differences.items()
     return [row for row, each in differences if each.method in methods and each.simultaneous]

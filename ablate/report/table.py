@@ -1,0 +1,259 @@
+"""One table, before it is text: what every format renders, and the choice of its columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from ablate.analysis import Comparisons, Summary
+from ablate.config import Negligible, Published
+from ablate.errors import SpecError
+from ablate.report.results import Details
+from ablate.wording import no_such
+
+ALL, COMPACT = "all", "compact"
+FIRST_BELOW = 3  # rank: from here on columns go below sooner than texts fold to the utmost
+_COSTS = ("params.", "flops.", "train.", "speed.", "memory.")
+_ALWAYS = ("row", "change")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell for human eyes; without text it says `as the baseline`.
+
+    Attributes:
+        value: a text, or the number itself with a true minus.
+        aside: of the value, what it is relative to the baseline, or its interval; in brackets.
+        mark: of a footnote.
+    """
+
+    value: str = ""
+    aside: str = ""
+    mark: str = ""
+
+    @property
+    def text(self) -> str:
+        """The cell in one line."""
+        aside = f" ({self.aside})" if self.aside else ""
+        return self.value + self.mark + aside
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column for human eyes.
+
+    Attributes:
+        key: the metric or the changed path that it shows.
+        header: what it shows, in a word or two.
+        detail: of what, or in what unit; the second line of the header.
+        kind: of text columns, what they say; all else is ``measure``, aligned right.
+        rank: columns of rank 0 stand together; where there is too little room, those of the highest
+            rank go below the others first.
+    """
+
+    key: str
+    header: str
+    detail: str = ""
+    kind: Literal["row", "change", "verdict", "measure"] = "measure"
+    rank: int = 0
+
+    @property
+    def is_number(self) -> bool:
+        """Whether its cells are numbers."""
+        return self.kind == "measure"
+
+    @property
+    def title(self) -> str:
+        """The header in one line."""
+        return f"{self.header} {self.detail}".rstrip()
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row of the experiment: its cells, one per column, and what they were made from.
+
+    Attributes:
+        begins_group: whether it is the first of rows that stand together, under a rule.
+    """
+
+    cells: tuple[Cell, ...]
+    changes: Mapping[str, Any]
+    summary: Summary
+    begins_group: bool = False
+
+
+@dataclass(frozen=True)
+class Footnote:
+    """A remark under the table: ``label`` is its subject in a word, or its mark."""
+
+    label: str
+    text: str
+
+
+@dataclass(frozen=True, repr=False)
+class Table:
+    """An experiment's results; the first line is the baseline.
+
+    Attributes:
+        published: what others have printed of the same rows.
+        negligible: how small a difference must be not to matter.
+        comparisons: of the rows with the baseline, by metric.
+        has_one_tokenizer: whether all rows read the same target tokens.
+        signatures: how each metric was computed, by its name.
+        conclusion: one sentence that says what the numbers come to.
+        more: a second block of columns for the same rows, under the first.
+        trial: how the table differs from that of the whole experiment, in sentences: overrides, and
+            rows and seeds that are left out.
+        details: what stands behind it; None where there are the numbers alone.
+        is_of_paper: whether it has the layout of a paper, in which each changed path has a column.
+    """
+
+    name: str
+    question: str | None
+    seeds: tuple[int, ...]
+    columns: tuple[Column, ...]
+    lines: tuple[Line, ...]
+    footnotes: tuple[Footnote, ...]
+    published: Published | None = None
+    negligible: Negligible = field(default_factory=Negligible)
+    comparisons: Comparisons = field(default_factory=dict)
+    has_one_tokenizer: bool = True
+    signatures: Mapping[str, str] = field(default_factory=dict)
+    conclusion: str = ""
+    more: Table | None = None
+    trial: tuple[str, ...] = ()
+    details: Details | None = None
+    is_of_paper: bool = False
+
+    def __repr__(self) -> str:
+        n_columns = sum(len(block.columns) for block in self.blocks)
+        return f"<Table of {self.name}: {len(self.lines)} rows, {n_columns} columns>"
+
+    @property
+    def blocks(self) -> tuple[Table, ...]:
+        """The table, and what stands under it."""
+        return (self, self.more) if self.more else (self,)
+
+    def column(self, key: str) -> list[Cell]:
+        """Return the cells of one column, baseline first."""
+        keys = [column.key for column in self.columns]
+        if key not in keys and self.more:
+            return self.more.column(key)
+        at = keys.index(key)
+        return [line.cells[at] for line in self.lines]
+
+    def only(self, indices: Sequence[int]) -> Table:
+        """Return the table with no other columns than those with these indices."""
+        lines = [
+            replace(line, cells=tuple(line.cells[at] for at in indices)) for line in self.lines
+        ]
+        columns = tuple(self.columns[at] for at in indices)
+        return replace(self, columns=columns, lines=tuple(lines))
+
+
+def aligned(cells: Sequence[Cell], *, has_asides: bool = True) -> list[str]:
+    """Write the numbers of a column so that their decimal points stand below one another."""
+    asides = [f" ({cell.aside})" if cell.aside and has_asides else "" for cell in cells]
+    value, mark, aside = (
+        max(map(len, texts))
+        for texts in ([c.value for c in cells], [c.mark for c in cells], asides)
+    )
+    return [
+        f"{cell.value:>{value}}{cell.mark.ljust(mark)}{text.ljust(aside)}"
+        for cell, text in zip(cells, asides, strict=True)
+    ]
+
+
+def chosen(table: Table, names: Sequence[str]) -> Table:
+    """Return a table with some columns of both blocks in one, in the order of the table.
+
+    The names of the rows and what they change are always shown.
+
+    Args:
+        table: with all columns.
+        names: ``all``; ``compact``, what a paper has room for; or headers, with or without their
+            second line, in lower case and with underscores for what is no letter or digit.
+
+    Raises:
+        SpecError: if there is no such column, or ``all`` or ``compact`` does not stand alone.
+    """
+    if list(names) == [ALL]:
+        return table
+    joined = _one_block(table)
+    if list(names) == [COMPACT]:
+        return _compact(joined)
+    known = {column: {_slug(column.header), _slug(column.title)} for column in joined.columns}
+    for name in names:
+        if name in (ALL, COMPACT):
+            raise SpecError(
+                f"--columns {','.join(names)}: {name!r} stands alone; remove the others"
+            )
+        if not any(name in of_column for of_column in known.values()):
+            titles = [_slug(column.title) for column in known if column.kind not in _ALWAYS]
+            raise SpecError(no_such("column", name, [ALL, COMPACT, *dict.fromkeys(titles)]))
+    return _select(joined, lambda column: bool(known[column] & set(names)))
+
+
+def by_cost(table: Table) -> list[Table]:
+    """Return the columns that a row is judged by, and those of what it costs, if there are any."""
+    high = [at for at, column in enumerate(table.columns) if column.key.startswith(_COSTS)]
+    low = [at for at in range(len(table.columns)) if at not in high]
+    return [table.only(low), table.only([0, *high])] if high else [table]
+
+
+def joined_changes(table: Table, most: int) -> Table:
+    """Put all changed paths into one column, if there are more than ``most``."""
+    where = [at for at, column in enumerate(table.columns) if column.kind == "change"]
+    if len(where) <= most:
+        return table
+
+    def joined(line: Line) -> Line:
+        labelled = [(table.columns[at].header, line.cells[at].text) for at in where]
+        text = ", ".join(f"{label}={value}" for label, value in labelled if value)
+        return replace(line, cells=(line.cells[0], Cell(text), *line.cells[where[-1] + 1 :]))
+
+    column = Column("", "changes", kind="change")
+    columns = (table.columns[0], column, *table.columns[where[-1] + 1 :])
+    return replace(table, columns=columns, lines=tuple(map(joined, table.lines)))
+
+
+def _compact(table: Table) -> Table:
+    """Return the columns that a paper has room for.
+
+    BLEU, its difference with an interval, parameters, and what others have published, beside ours
+    of the same kind.
+    """
+    bleu = next((column.key for column in table.columns if column.header == "BLEU"), "")
+    keys = [bleu, f"{bleu}.difference", f"{bleu}.difference.interval", "params.total"]
+    theirs = {column.key for column in table.columns if column.key.startswith("published.")}
+    keys += [f"{bleu}_lc_tok"] if "published.bleu_lc_tok" in theirs else []
+    keys += ["dev.perplexity"] if "published.ppl" in theirs else []
+    some = _select(table, lambda column: column.key in (*keys, *theirs))
+    lines = [
+        replace(line, cells=tuple(replace(cell, aside="") for cell in line.cells))
+        for line in some.lines
+    ]
+    return joined_changes(replace(some, lines=tuple(lines)), most=1)
+
+
+def _one_block(table: Table) -> Table:
+    """Return a table with the columns of its second block beside those of its first."""
+    if table.more is None:
+        return table
+    lines = [
+        replace(line, cells=line.cells + beside.cells[1:])
+        for line, beside in zip(table.lines, table.more.lines, strict=True)
+    ]
+    columns = table.columns + table.more.columns[1:]
+    return replace(table, columns=columns, lines=tuple(lines), more=None)
+
+
+def _select(table: Table, is_kept: Callable[[Column], bool]) -> Table:
+    columns = enumerate(table.columns)
+    return table.only([at for at, column in columns if column.kind in _ALWAYS or is_kept(column)])
+
+
+def _slug(title: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", title.replace("Δ", "delta ").lower()).strip("_")

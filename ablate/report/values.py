@@ -1,0 +1,102 @@
+"""How values are written for readers: numbers, differences, intervals, and choices of parts.
+
+Numbers have few digits, the same in a whole column, and a true minus.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ablate.analysis import Interval
+from ablate.config.labels import compact
+from ablate.registry import choosable
+from ablate.wording import counted
+
+MINUS = "\N{MINUS SIGN}"
+TIMES = "\N{MULTIPLICATION SIGN}"
+NOTHING = "\N{EN DASH}"
+"""Stands where there should be a value and is none."""
+
+BLEU_DECIMALS, LOSS_DECIMALS = 1, 3
+_DECIMALS = {"nll": LOSS_DECIMALS, "bits_per_character": LOSS_DECIMALS, "perplexity": 2}
+_NAMES = {
+    "bleu": "BLEU",
+    "bleu_lc_tok": "BLEU lc tok",
+    "nll": "NLL",
+    "chrf": "chrF",
+    "bits_per_character": "bits/char",
+}
+
+
+def number(value: float, decimals: int) -> str:
+    """Write ``value`` with ``decimals`` digits after the point."""
+    if math.isnan(value):
+        return "NaN"
+    text = "∞" if math.isinf(value) else f"{abs(value):.{decimals}f}"
+    return text if value >= 0 or not text.strip("0.") else MINUS + text
+
+
+def signed(value: float, decimals: int) -> str:
+    """Write a difference: ``+0.31``, ``-1.20`` with a true minus, and ``0.00`` without a sign."""
+    text = number(value, decimals)
+    return f"+{text}" if value > 0 and text.strip("0.") else text
+
+
+def percent_change(share: float) -> str:
+    """Write a change as a share of what it changed: 0.0262 is ``+2.6%``, 0.0002 ``+0.02%``.
+
+    No change at all is an empty text.
+    """
+    if share == 0:
+        return ""
+    size = abs(100 * share)
+    decimals = 1 if size >= 0.1 else min(2, 1 - math.floor(math.log10(size)))
+    text = signed(100 * share, decimals)
+    return f"{text}%" if text.strip("0.") else "<0.01%"
+
+
+def decimals_of(values: Iterable[float]) -> int:
+    """Return how many decimals show every one of ``values`` as it was written."""
+    decimals = [repr(float(value)).partition(".")[2] for value in values]
+    return max((len(text) for text in decimals if text != "0"), default=0)
+
+
+def of_seeds(n: int, n_seeds: int) -> str:
+    """Write ``all seeds``, or how many there are of all: ``1 of 3 seeds``."""
+    return "all seeds" if n == n_seeds else f"{n} of {counted(n_seeds, 'seed')}"
+
+
+def measure_name(metric: str) -> str:
+    """Return what the header of a column calls a score or a loss."""
+    kind = metric.rpartition(".")[2]
+    return _NAMES.get(kind, kind)
+
+
+def measure_decimals(metric: str) -> int:
+    """Return with how many decimals a score or a loss is written."""
+    return _DECIMALS.get(metric.rpartition(".")[2], BLEU_DECIMALS)
+
+
+def interval_text(interval: Interval | None, decimals: int) -> str:
+    """Write an interval of a difference; a dash where there is none."""
+    if interval is None:
+        return NOTHING
+    return f"[{signed(interval.low, decimals)}, {signed(interval.high, decimals)}]"
+
+
+def format_value(value: Any, path: str = "") -> str:
+    """Write a value of the YAML compactly: ``relu(d_ff=256)``.
+
+    Args:
+        value: as in the YAML.
+        path: where the baseline has it; of a part, the options left at their defaults are then
+            left out. Without a path the value is written as it is.
+    """
+    if path and isinstance(value, Mapping) and "name" in value:
+        entry = choosable(path.split(".")[-1]).get(value["name"])
+        fields = entry.options.model_fields if entry else {}
+        defaults = {k: compact(of.default) for k, of in fields.items() if not of.is_required()}
+        value = {k: v for k, v in value.items() if k == "name" or defaults.get(k) != compact(v)}
+    return compact(value, NOTHING)
