@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -159,9 +159,17 @@ class Compared:
         first, *others = self.test_sets or ("",)
         bleu = f"test.{first}.bleu"
         loss = f"test.{first}.{'nll' if self.has_one_tokenizer else 'bits_per_character'}"
+        samples = [row.samples.get(bleu) for row in self.rows]
+        means = [
+            (
+                Column(f"{bleu}.{title}", f"BLEU {title}", first),
+                [Cell(number(s[at].mean, BLEU_DECIMALS) if s else NOTHING) for s in samples],
+            )
+            for at, title in enumerate(("before", "after"))
+        ]
         blocks = [
             (Column("row", "", kind="row"), [Cell(row.name) for row in self.rows]),
-            *self._means(bleu, first),
+            *means,
             *self._shift(bleu, first),
             (
                 Column("verdict", "verdict", f"±{self.negligible.bleu:g} BLEU", kind="verdict"),
@@ -207,15 +215,6 @@ class Compared:
             "sentences": asdict(self.sentences),
             "conclusion": self.table().conclusion,
         }
-
-    def _means(self, metric: str, test_set: str) -> list[Block]:
-        blocks = []
-        for at, title in enumerate(("before", "after")):
-            samples = [row.samples.get(metric) for row in self.rows]
-            texts = [number(s[at].mean, BLEU_DECIMALS) if s else NOTHING for s in samples]
-            column = Column(f"{metric}.{title}", f"BLEU {title}", test_set)
-            blocks.append((column, [Cell(text) for text in texts]))
-        return blocks
 
     def _shift(self, metric: str, test_set: str) -> list[Block]:
         name, decimals = measure_name(metric), measure_decimals(metric)
@@ -271,30 +270,23 @@ class Compared:
             notes += [Footnote("matched", f"{and_list(names)}: by {words}")] if names else []
         for label, alone in zip(self.labels, self.unmatched, strict=True):
             notes += [Footnote(f"only in {label}", and_list(alone))] if alone else []
-        return [*notes, *self._outcome_notes(), *self._spec_notes(), *self._provenance_notes()]
-
-    def _outcome_notes(self) -> Iterator[Footnote]:
-        """Yield how the runs of a row ended, where some are not done."""
         for row in self.rows:
             if any(set(of_side) - {"done"} for of_side in row.outcomes):
                 both = (", ".join(f"{n} {s}" for s, n in side.items()) for side in row.outcomes)
-                yield Footnote(row.name, " → ".join(both))
+                notes.append(Footnote(row.name, " → ".join(both)))
+        return [*notes, *self._causes()]
 
-    def _provenance_notes(self) -> Iterator[Footnote]:
+    def _causes(self) -> list[Footnote]:
+        """Return what differs in the specs and in the provenance."""
+        specs = {row.name: _spec_text(row.spec) for row in self.rows}
+        if len(set(specs.values())) == 1:  # what all rows share, once
+            specs = {"all rows": next(iter(specs.values()))}
+        notes = [Footnote(f"spec, {name}", text) for name, text in specs.items() if text]
         same = [label for label, (before, after) in self.provenance.items() if before == after]
         for label, (before, after) in self.provenance.items():
             if label not in same:
-                yield Footnote(label, f"{before} → {after}")
-        if same:
-            yield Footnote("the same", and_list(same))
-
-    def _spec_notes(self) -> list[Footnote]:
-        """Return what differs in the specs: what all rows share, once."""
-        texts = {row.name: _spec_text(row.spec) for row in self.rows}
-        if len(set(texts.values())) == 1:
-            (text,) = set(texts.values())
-            return [Footnote("spec, all rows", text)] if text else []
-        return [Footnote(f"spec, {name}", text) for name, text in texts.items() if text]
+                notes.append(Footnote(label, f"{before} → {after}"))
+        return [*notes, Footnote("the same", and_list(same))] if same else notes
 
     def _conclusion(self, metric: str, test_set: str) -> str:
         if not test_set:

@@ -13,7 +13,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from ablate.analysis import TRAIN_FLOPS, Summary
 from ablate.analysis.comparison import compare
-from ablate.report.figures.style import COLOURS, FAINT, INK, SOFT, Drawing, add_legend, look
+from ablate.report.figures.style import COLOURS, INK, SOFT, Drawing, add_legend, draw_grid, look
 from ablate.report.results import DECODE_SPEED, Results
 
 _LOGARITHMIC = 3.0  # ratio of the largest cost to the smallest from which on an axis has logs
@@ -91,11 +91,9 @@ def _points(results: Results, metric: str, cost: str) -> list[_Point]:
     for number, summary in enumerate(results.summaries):
         bleu, known = summary.metrics.get(metric), _cost(summary, cost)
         if bleu is not None and known is not None:
-            (of_cost, error), has_diverged = known, summary.count("diverged") > 0
-            point = _Point(
-                number, summary.name, of_cost, error, bleu.mean, bleu.sd or 0.0, has_diverged
-            )
-            points.append(point)
+            has_diverged = summary.count("diverged") > 0
+            of_bleu = bleu.mean, bleu.sd or 0.0
+            points.append(_Point(number, summary.name, *known, *of_bleu, has_diverged))
     return points
 
 
@@ -141,19 +139,13 @@ def _panel(axes: Axes, title: str, points: Sequence[_Point]) -> None:
         axes.set_xscale("log")
     else:
         axes.xaxis.set_major_locator(MaxNLocator(4))
-        _widen(axes)
+        low, high = axes.get_xlim()
+        middle = (low + high) / 2
+        half = max(high - middle, _LEAST_REACH * abs(middle))  # next to nothing must look like it
+        axes.set_xlim(middle - half, middle + half)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.set_xlabel(title, color=SOFT)
-    axes.grid(color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
-
-
-def _widen(axes: Axes) -> None:
-    """Let an axis reach far enough that next to nothing does not look like a difference."""
-    low, high = axes.get_xlim()
-    middle = (low + high) / 2
-    half = max(high - middle, _LEAST_REACH * abs(middle))
-    axes.set_xlim(middle - half, middle + half)
+    draw_grid(axes)
 
 
 def _front(axes: Axes, results: Results, metric: str, points: Sequence[_Point]) -> None:

@@ -19,12 +19,12 @@ from ablate.errors import StoreError
 from ablate.report.figures.style import (
     COLOURS,
     DASHES,
-    FAINT,
     INK,
     PANELS_PER_LINE,
     SOFT,
     Drawing,
     add_legend,
+    draw_grid,
     look,
     panel_title,
 )
@@ -94,8 +94,14 @@ def draw_curves(
     drawn = measures[-1:] if has_panels else measures
     with look():
         figure = _side_by_side(rows, drawn[-1]) if has_panels else _overlaid(rows, drawn)
-        legend = _legend(len(experiment.seeds), drawn, has_diverged=bool(diverged))
-        add_legend(figure, f"black: the baseline's mean; {legend}" if has_panels else legend)
+        n_seeds = len(experiment.seeds)
+        marks = ["black: the baseline's mean"] if has_panels else []
+        marks.append(
+            f"thin: each of {n_seeds} seeds; thick: their mean" if n_seeds > 1 else "one seed"
+        )
+        marks += ["\u00d7: the seed diverged, and is not in the mean"] if diverged else []
+        marks += ["training loss averaged over windows of steps"] if "train_loss" in drawn else []
+        add_legend(figure, "; ".join(marks))
         return Drawing("curves", _TITLES[drawn], figure, list(_numbers(rows)))
 
 
@@ -149,13 +155,6 @@ def spread_out(positions: Sequence[float], gap: float) -> list[float]:
     means = [mean for mean, size in blocks for _ in range(size)]
     placed = dict(zip(order, (mean + rank * gap for rank, mean in enumerate(means)), strict=True))
     return [placed[at] for at in range(len(positions))]
-
-
-def _legend(n_seeds: int, measures: Sequence[str], *, has_diverged: bool) -> str:
-    parts = [f"thin: each of {n_seeds} seeds; thick: their mean" if n_seeds > 1 else "one seed"]
-    parts += ["\u00d7: the seed diverged, and is not in the mean"] if has_diverged else []
-    parts += ["training loss averaged over windows of steps"] if "train_loss" in measures else []
-    return "; ".join(parts)
 
 
 def _rows(
@@ -221,8 +220,7 @@ def _set_up(axes: Axes, title: str) -> None:
     axes.yaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axes.grid(axis="y", color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
+    draw_grid(axes, "y")
     axes.set_xlim(left=0)
 
 

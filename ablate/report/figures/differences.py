@@ -11,7 +11,16 @@ from matplotlib.figure import Figure
 
 from ablate.analysis import Difference, Verdict, higher_is_better
 from ablate.analysis.statistics import paired_differences
-from ablate.report.figures.style import COLOURS, FAINT, INK, SOFT, Drawing, add_legend, look
+from ablate.report.figures.style import (
+    COLOURS,
+    FAINT,
+    INK,
+    SOFT,
+    Drawing,
+    add_legend,
+    draw_grid,
+    look,
+)
 from ablate.report.results import Results
 
 _FACES = {
@@ -86,8 +95,7 @@ def _panel(axes: Axes, results: Results, metric: str, lines: list[_Line], names:
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.spines["left"].set_visible(False)
-    axes.grid(axis="x", color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
+    draw_grid(axes, "x")
     for name in set(names) - {line.row for line in lines}:
         axes.annotate(" no result", (0, names.index(name)), va="center", fontsize=7, color=SOFT)
     kind = metric.rpartition(".")[2]

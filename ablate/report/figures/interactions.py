@@ -164,19 +164,13 @@ def _draw(axes: Axes, at: tuple[int, int], interaction: Interaction | None, larg
         text = "" if interaction.interval else "no interval"
         if interaction.differs_from_0:
             share = interaction.estimate / largest
-            text, colour = signed(interaction.estimate, _DECIMALS), _colour(share)
+            text, full = signed(interaction.estimate, _DECIMALS), _BLUE if share > 0 else _ORANGE
+            red, green, blue = (_GREY + abs(share) * (part - _GREY) for part in full)
+            colour = to_hex((red, green, blue))
             ink = _LIGHT if abs(share) > _DARK else _BLACK
     box = Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, edgecolor=SOFT, linewidth=0.5)
     axes.add_patch(box)
     axes.text(x, y, text, ha="center", va="center", fontsize=8, color=ink)
-
-
-def _colour(share: float) -> str:
-    """Return a colour from grey to orange below 0 and to blue above it."""
-    red, green, blue = (
-        _GREY + abs(share) * (part - _GREY) for part in (_BLUE if share > 0 else _ORANGE)
-    )
-    return to_hex((red, green, blue))
 
 
 def _numbers(cell: _Cell, each: Interaction | None, levels: Levels) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,12 +16,12 @@ from ablate.analysis.sentences import bleu
 from ablate.measuring import SentenceStatistics
 from ablate.report.figures.style import (
     COLOURS,
-    FAINT,
     INK,
     PANELS_PER_LINE,
     SOFT,
     Drawing,
     add_legend,
+    draw_grid,
     look,
     panel_title,
 )
@@ -112,7 +111,21 @@ def draw_lengths(
             figure.delaxes(panel)
         figure.supylabel("difference in BLEU", size=8, color=SOFT)
         add_legend(figure, f"bins: {unit}; {_LEGEND}")
-        numbers = [_numbers(unit, point) for of_row in points.values() for point in of_row]
+        numbers = [
+            {
+                "row": point.row,
+                "length.low": point.bin_.low,
+                "length.high": point.bin_.high,
+                "unit": unit,
+                "sentences": len(point.bin_.rows),
+                "difference": point.mean,
+                "low": point.interval.low if point.interval else None,
+                "high": point.interval.high if point.interval else None,
+                "seeds": point.n,
+            }
+            for of_row in points.values()
+            for point in of_row
+        ]
         return Drawing("lengths", _TITLE, figure, numbers)
 
 
@@ -128,20 +141,6 @@ def _bins(
         lengths = np.array([len(line.split()) for line in sources], dtype=np.int64)
     bins = bins_of(lengths)
     return unit, bins if len(bins) > 1 else []
-
-
-def _numbers(unit: str, point: _Point) -> dict[str, Any]:
-    return {
-        "row": point.row,
-        "length.low": point.bin_.low,
-        "length.high": point.bin_.high,
-        "unit": unit,
-        "sentences": len(point.bin_.rows),
-        "difference": point.mean,
-        "low": point.interval.low if point.interval else None,
-        "high": point.interval.high if point.interval else None,
-        "seeds": point.n,
-    }
 
 
 def bins_of(lengths: Rows) -> list[_Bin]:
@@ -172,22 +171,17 @@ def _points(
 ) -> list[_Point]:
     seeds = [seed for name, seed in statistics if name == row and (baseline, seed) in statistics]
     points = []
+
+    def bleu_of(run: tuple[str, int], bin_: _Bin) -> float:
+        return float(bleu(statistics[run].bleu[bin_.rows].sum(axis=0)))
+
     for bin_ in bins if seeds else ():
-        pairs = Estimate(
-            {
-                seed: _bleu(statistics[row, seed], bin_) - _bleu(statistics[baseline, seed], bin_)
-                for seed in seeds
-            }
-        )
+        pairs = Estimate({s: bleu_of((row, s), bin_) - bleu_of((baseline, s), bin_) for s in seeds})
         interval = None
         if has_intervals and pairs.sd is not None:
             interval = Interval.of_mean(pairs.mean, pairs.sd, pairs.n)
         points.append(_Point(row, bin_, pairs.mean, interval, pairs.n))
     return points
-
-
-def _bleu(statistics: SentenceStatistics, bin_: _Bin) -> float:
-    return float(bleu(statistics.bleu[bin_.rows].sum(axis=0)))
 
 
 def _panel(axes: Axes, row: str, points: Sequence[_Point]) -> None:
@@ -200,5 +194,4 @@ def _panel(axes: Axes, row: str, points: Sequence[_Point]) -> None:
     axes.set_xticks(range(len(points)), [point.bin_.label for point in points], fontsize=6.5)
     axes.set_xlim(-0.5, len(points) - 0.5)
     axes.set_title(panel_title(row), loc="left", fontsize=8.5, color=INK)
-    axes.grid(axis="y", color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
+    draw_grid(axes, "y")

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import matplotlib as mpl
 from matplotlib import font_manager
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate.errors import MissingGlyphWarning
@@ -116,6 +117,12 @@ def add_legend(figure: Figure, text: str) -> None:
     """Write below a figure what its marks are, in as many lines as its width asks for."""
     width = int(72 * figure.get_figwidth() / _POINTS_PER_CHARACTER)
     figure.supxlabel("\n".join(textwrap.wrap(text, width)), x=0.01, ha="left", size=7, color=SOFT)
+
+
+def draw_grid(axes: Axes, axis: Literal["both", "x", "y"] = "both") -> None:
+    """Draw faint lines behind what the axes show."""
+    axes.grid(axis=axis, color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
 
 
 def panel_title(row: str) -> str:

@@ -67,7 +67,12 @@ _INTERVAL = re.compile(r"\[(.*), (.*)\]")
 
 
 class Latex(TableFormat):
-    """A table of the packages booktabs and tabularx."""
+    """A float of booktabs and tabularx with a caption, a label and short notes.
+
+    It is as wide as the text, in one column or across two: names and changes are broken into lines
+    where that takes it. What a reader of the file needs, and one of the paper does not, are
+    comments.
+    """
 
     name = "latex"
     suffix = ".tex"
@@ -75,42 +80,32 @@ class Latex(TableFormat):
     file_name = "table.tex"
 
     def text(self, table: Table) -> str:
-        return latex(table)
-
-
-def latex(table: Table) -> str:
-    """Write ``table`` as a float with a caption, a label and short notes.
-
-    It is as wide as the text, in one column or across two: names and changes are broken into lines
-    where that takes it. What a reader of the file needs, and one of the paper does not, are
-    comments.
-    """
-    label = re.sub("[^A-Za-z0-9]+", "-", table.name).strip("-")
-    is_of_paper = table.is_of_paper and _SMALLER * _estimate(table) <= _TEXT_WIDTH
-    most = len(table.columns) if is_of_paper else 1
-    joined = [joined_changes(block, most) for block in table.blocks]
-    blocks = joined if is_of_paper else [part for block in joined for part in _fitting(block)]
-    printed, comments = _notes(table)
-    caption = " ".join(
-        escaped(text) for text in (_sentence(table.question or table.name), table.conclusion)
-    )
-    return "\n".join(
-        [
-            "% needs \\usepackage{booktabs,tabularx}",
-            *(f"% {_in_one_line(note.label)}: {_in_one_line(note.text)}" for note in comments),
-            r"\begin{table*}[t]",
-            r"\centering",
-            _SIZE_OF_PAPER if is_of_paper else _SIZE,
-            f"\\caption{{{caption.strip()}}}",
-            f"\\label{{tab:{label}}}",
-            *(line for block in blocks for line in (*_tabular(block), "", r"\vspace{1ex}")),
-            r"\begin{minipage}{\linewidth}\raggedright\scriptsize",
-            " ".join(printed),
-            r"\end{minipage}",
-            r"\end{table*}",
-            "",
-        ]
-    )
+        label = re.sub("[^A-Za-z0-9]+", "-", table.name).strip("-")
+        is_of_paper = table.is_of_paper and _SMALLER * _estimate(table) <= _TEXT_WIDTH
+        most = len(table.columns) if is_of_paper else 1
+        joined = [joined_changes(block, most) for block in table.blocks]
+        blocks = joined if is_of_paper else [part for block in joined for part in _fitting(block)]
+        printed, comments = _notes(table)
+        caption = " ".join(
+            _escaped(text) for text in (_sentence(table.question or table.name), table.conclusion)
+        )
+        return "\n".join(
+            [
+                "% needs \\usepackage{booktabs,tabularx}",
+                *(f"% {_in_one_line(note.label)}: {_in_one_line(note.text)}" for note in comments),
+                r"\begin{table*}[t]",
+                r"\centering",
+                _SIZE_OF_PAPER if is_of_paper else _SIZE,
+                f"\\caption{{{caption.strip()}}}",
+                f"\\label{{tab:{label}}}",
+                *(line for block in blocks for line in (*_tabular(block), "", r"\vspace{1ex}")),
+                r"\begin{minipage}{\linewidth}\raggedright\scriptsize",
+                " ".join(printed),
+                r"\end{minipage}",
+                r"\end{table*}",
+                "",
+            ]
+        )
 
 
 def _sentence(text: str) -> str:
@@ -172,21 +167,18 @@ def _notes(table: Table) -> tuple[list[str], list[Footnote]]:
 
 
 def _note(note: Footnote) -> str:
+    """Return a note whose lines may break after the signs that join the parts of a signature."""
     end = "" if note.text.endswith(".") else "."
     colon = "" if note.label in _MARKS else ":"
-    return f"{escaped(note.label)}{colon} {_breakable(escaped(note.text))}{end}"
-
-
-def _breakable(text: str) -> str:
-    """Let lines break after the signs that join the parts of a signature."""
-    return text.replace(r"\textbar{}", r"\textbar{}\allowbreak{}")
+    text = _escaped(note.text).replace(r"\textbar{}", r"\textbar{}\allowbreak{}")
+    return f"{_escaped(note.label)}{colon} {text}{end}"
 
 
 def _in_one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def escaped(text: str) -> str:
+def _escaped(text: str) -> str:
     """Return ``text`` so that LaTeX prints it as it is; signs it lacks become formulas."""
     return "".join(_SPECIAL.get(character, character) for character in " ".join(text.split()))
 
@@ -248,7 +240,7 @@ def _has_intervals(table: Table, at: int) -> bool:
 
 
 def _head(table: Table, at: int, text: str) -> str:
-    kind, written = _kind(table, at), _SYMBOLS.get(text, escaped(text))
+    kind, written = _kind(table, at), _SYMBOLS.get(text, _escaped(text))
     return f"\\multicolumn{{2}}{{c}}{{{written}}}" if kind in ("interval", "aside") else written
 
 
@@ -257,18 +249,18 @@ def _row(cells: list[str]) -> str:
 
 
 def _cell(kind: str, cell: Cell) -> str:
-    mark = f"\\rlap{{{escaped(cell.mark)}}}" if cell.mark else ""
+    mark = f"\\rlap{{{_escaped(cell.mark)}}}" if cell.mark else ""
     if kind == "interval":
         ends = _INTERVAL.fullmatch(cell.value)
         if ends is None:
-            return f"\\multicolumn{{2}}{{c}}{{{escaped(cell.value)}{mark}}}"
-        low, high = (escaped(end) for end in ends.groups())
+            return f"\\multicolumn{{2}}{{c}}{{{_escaped(cell.value)}{mark}}}"
+        low, high = (_escaped(end) for end in ends.groups())
         return f"{{[{low}}} & {high}]{mark}"
     if kind == "aside":
-        aside = escaped(f"({cell.aside})") if cell.aside else ""
-        return f"{escaped(cell.value)}{mark} & {aside}"
+        aside = _escaped(f"({cell.aside})") if cell.aside else ""
+        return f"{_escaped(cell.value)}{mark} & {aside}"
     # at the beginning of a row these would be read as an argument of the line above
-    text = escaped(cell.value if kind == "number" else cell.text)
+    text = _escaped(cell.value if kind == "number" else cell.text)
     text = _broken(text) if kind == "broken" else text
     return (f"{{{text}}}" if text.startswith(("[", "*")) else text) + (
         mark if kind == "number" else ""

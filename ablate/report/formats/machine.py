@@ -13,23 +13,49 @@ from ablate.analysis import (
     STATUSES,
     Comparison,
     Difference,
-    Estimate,
     Interval,
     Rounds,
     Speed,
     is_measured_once,
 )
 from ablate.errors import SpecError
-from ablate.printable import json_text as json_text_of
+from ablate.printable import json_text
 from ablate.report.columns import changed_paths
 from ablate.report.render import TableFormat
 from ablate.report.results import verdict_on
 from ablate.report.table import ALL, COMPACT, Line, Table
 from ablate.writing import csv_text
 
+_BRIEF = re.compile(
+    r"row|trial|(change|runs|published|signature)\..+|params\.total\.mean|flops\.train\.mean|dev\.nll\.mean"
+    r"|speed\..+\.ratio|memory\.train_peak_mib\.mean|test\.[^.]+\.(?!bits_per)[^.]+\.mean"
+    r"|test\.[^.]+\.bleu\.(sd|n)|test\.[^.]+\.(bleu|nll)\.difference\.(estimate|low|high|verdict)"
+)
+"""The columns that most readers of a CSV want."""
+
 
 class Csv(TableFormat):
-    """A line per row, for spreadsheets."""
+    """A line per row, for spreadsheets; what is not known is empty.
+
+    In brief (``compact``): what a row changes, the runs by status, means, BLEU and NLL with their
+    differences and intervals, sizes and speeds. ``all`` columns are
+
+    - ``row``, ``trial`` where the table is one, ``change.<path>`` (as JSON), ``runs.<status>``;
+    - for every metric ``<metric>.mean``, ``.sd`` and ``.n``; the mean of a perplexity is exp of the
+      mean NLL. Speed and memory, which are measured once for all seeds, have the mean alone;
+    - for every score and loss ``<metric>.difference`` from the baseline: ``.estimate``, ``.n`` and
+      ``.won`` (seeds that both have, and those in which the row is higher), ``.method``, ``.se``,
+      ``.df``, the ends ``.low`` and ``.high`` of the 95% interval that holds together with those of
+      all rows, ``.single.low`` and ``.single.high`` of the one that holds by itself,
+      ``.sentences.low`` and ``.sentences.high`` of the simultaneous one for new test sentences too,
+      the adjusted ``.p``, and ``.verdict`` where the experiment says what is negligible (of an NLL
+      per token only where all rows have one tokenizer);
+    - for a speed at which the rows took turns ``<metric>.rounds.median``, ``.sd`` and ``.n``, its
+      ``.polished`` value, and the ``.ratio`` of this to the baseline's with the ends ``.ratio.low``
+      and ``.ratio.high`` of its 95% interval;
+    - ``published.<measure>``, with ``published.source`` and ``published.note``, and how each metric
+      was computed in ``signature.<metric>``.
+    """
 
     name = "csv"
     file_name = "table.csv"
@@ -40,11 +66,24 @@ class Csv(TableFormat):
         return _unchanged(table, "a CSV", self.columns, (COMPACT, ALL))
 
     def text(self, table: Table) -> str:
-        return comma_separated(table, is_brief=self.columns == [COMPACT])
+        paths = changed_paths(line.changes for line in table.lines)
+        with_rounds = {name for line in table.lines for name in line.summary.rounds}
+        names = dict.fromkeys(name for line in table.lines for name in line.summary.metrics)
+        metrics = {name: name in with_rounds for name in names}
+        rows = [_row(table, line, paths, metrics) for line in table.lines]
+        if self.columns == [COMPACT]:
+            brief = [name for name in rows[0] if _BRIEF.fullmatch(name)]
+            rows = [{name: row[name] for name in brief} for row in rows]
+        return csv_text(rows)
 
 
 class BySeed(TableFormat):
-    """A line per row, seed and metric, for programs that plot."""
+    """A line per row, seed and metric, for programs that plot.
+
+    The columns are ``row``, ``trial`` where the table is one, ``seed``, ``status``, ``metric``,
+    ``value`` and the ``signature`` of a metric that has one; a run without numbers has a line with
+    its status alone.
+    """
 
     name = "by-seed"
     file_name = "seeds.csv"
@@ -53,72 +92,57 @@ class BySeed(TableFormat):
         return _unchanged(table, "a table by seed", self.columns, (ALL,))
 
     def text(self, table: Table) -> str:
-        return by_seed(table)
+        lines = []
+        for summary in (line.summary for line in table.lines):
+            for seed, status in summary.outcomes.items():
+                run = {"row": summary.name, **_trial(table), "seed": seed, "status": status}
+                values = [
+                    {
+                        **run,
+                        "metric": name,
+                        "value": each.values[seed],
+                        "signature": table.signatures.get(name.rpartition(".")[2]),
+                    }
+                    for name, each in summary.metrics.items()
+                    if seed in each.values
+                ]
+                lines += values or [{**run, "metric": None, "value": None, "signature": None}]
+        return csv_text(lines)
 
 
-_BRIEF = re.compile(
-    r"row|trial|(change|runs|published|signature)\..+|params\.total\.mean|flops\.train\.mean|dev\.nll\.mean"
-    r"|speed\..+\.ratio|memory\.train_peak_mib\.mean|test\.[^.]+\.(?!bits_per)[^.]+\.mean"
-    r"|test\.[^.]+\.bleu\.(sd|n)|test\.[^.]+\.(bleu|nll)\.difference\.(estimate|low|high|verdict)"
-)
-"""The columns that most readers of a CSV want."""
+class Json(TableFormat):
+    """Everything that the table was made from, each value with its seed, for programs.
 
-
-def comma_separated(table: Table, *, is_brief: bool) -> str:
-    """Write one line per row, under a line of headers.
-
-    In brief: what a row changes, the runs by status, means, BLEU and NLL with their differences and
-    intervals, sizes and speeds. Otherwise the columns are ``row``, ``trial`` where the table is
-    one, ``change.<path>`` (as JSON), ``runs.<status>``, then for every metric ``<metric>.mean``,
-    ``.sd`` and ``.n``; the mean of a perplexity is exp of the mean NLL. Every score and every loss
-    also has the row's ``<metric>.difference`` from the baseline: ``.estimate``, ``.n`` and ``.won``
-    (seeds that both have, and those in which the row is higher), ``.method``, ``.se``, ``.df``, the
-    ends ``.low`` and ``.high`` of the 95% interval that holds together with those of all rows,
-    ``.single.low`` and ``.single.high`` of the one that holds by itself, ``.sentences.low`` and
-    ``.sentences.high`` of the simultaneous one for new test sentences too, the adjusted ``.p``, and
-    ``.verdict`` where the experiment says what is negligible (of an NLL per token only where all
-    rows have one tokenizer). Speed and memory, which are measured once for all seeds, have the
-    ``.mean`` alone; a speed for which the rows took turns also has ``<metric>.rounds.median``,
-    ``.sd`` and ``.n``, its ``.polished`` value, and the ``.ratio`` of this to the baseline's with
-    the ends ``.ratio.low`` and ``.ratio.high`` of its 95% interval. Last come
-    ``published.<measure>``, and the source and note of these in ``published.source`` and
-    ``published.note``, and how each metric was computed in ``signature.<metric>``. What is not
-    known is empty.
-
-    Args:
-        table: what to write.
-        is_brief: whether to leave out what few readers want.
-    """
-    rows = _rows(table)
-    if is_brief:
-        names = [name for name in rows[0] if _BRIEF.fullmatch(name)]
-        rows = [{name: row[name] for name in names} for row in rows]
-    return csv_text(rows)
-
-
-def by_seed(table: Table) -> str:
-    """Write one line per row, seed and metric, under a line of headers: the long form.
-
-    The columns are ``row``, ``trial`` where the table is one, ``seed``, ``status``, ``metric``,
-    ``value`` and the ``signature`` of a metric that has one; a run without numbers has a line with
-    its status alone.
+    Of speed and memory, which all seeds share, ``sd`` is null.
     """
 
-    def signed(metric: str) -> str | None:
-        return table.signatures.get(metric.rpartition(".")[2])
+    name = "json"
+    suffix = ".json"
 
-    lines = []
-    for line in table.lines:
-        summary = line.summary
-        for seed, status in summary.outcomes.items():
-            run = {"row": summary.name, **_trial(table), "seed": seed, "status": status}
-            values = [
-                {**run, "metric": name, "value": each.values[seed], "signature": signed(name)}
-                for name, each in summary.metrics.items()
-                if seed in each.values
-            ]
-            lines += values or [{**run, "metric": None, "value": None, "signature": None}]
-    return csv_text(lines)
+    def selected(self, table: Table) -> Table:
+        return _unchanged(table, "JSON", self.columns, (ALL,))
+
+    def text(self, table: Table) -> str:
+        published = table.published
+        content = {
+            "experiment": table.name,
+            "question": table.question,
+            "seeds": list(table.seeds),
+            "trial": list(table.trial),
+            "level": LEVEL,
+            "negligible": dict(table.negligible),
+            "conclusion": table.conclusion,
+            "published": published.model_dump(include={"source", "note"}) if published else None,
+            "errors": {name: _error(compared) for name, compared in table.comparisons.items()},
+            "rows": [_object(table, line) for line in table.lines],
+            "footnotes": [{"label": note.label, "text": note.text} for note in table.footnotes],
+        }
+        return json_of(content)
+
+
+def json_of(content: Any) -> str:
+    """Write plain data as JSON, with null for a number that JSON does not have (NaN, infinity)."""
+    return json_text(_all_finite(content)) + "\n"
 
 
 def _unchanged(table: Table, format_: str, columns: Sequence[str], known: Sequence[str]) -> Table:
@@ -140,76 +164,33 @@ def _trial(table: Table) -> dict[str, str]:
     return {"trial": "; ".join(table.trial)} if table.trial else {}
 
 
-class Json(TableFormat):
-    """Everything that is known, for programs."""
-
-    name = "json"
-    suffix = ".json"
-
-    def selected(self, table: Table) -> Table:
-        return _unchanged(table, "JSON", self.columns, (ALL,))
-
-    def text(self, table: Table) -> str:
-        return json_text(table)
-
-
-def json_text(table: Table) -> str:
-    """Write everything that the table was made from, each value with its seed.
-
-    A number that JSON does not have (NaN, infinity) is null. Of speed and memory, which all seeds
-    share, ``sd`` is null.
-    """
-    content = {
-        "experiment": table.name,
-        "question": table.question,
-        "seeds": list(table.seeds),
-        "trial": list(table.trial),
-        "level": LEVEL,
-        "negligible": dict(table.negligible),
-        "conclusion": table.conclusion,
-        "published": _source(table),
-        "errors": {name: _error(compared) for name, compared in table.comparisons.items()},
-        "rows": [_object(table, line, is_baseline=at == 0) for at, line in enumerate(table.lines)],
-        "footnotes": [{"label": note.label, "text": note.text} for note in table.footnotes],
-    }
-    return json_of(content)
-
-
-def json_of(content: Any) -> str:
-    """Write plain data as JSON, with null for a number that JSON does not have (NaN, infinity)."""
-    return json_text_of(_all_finite(content)) + "\n"
-
-
-def _rows(table: Table) -> list[dict[str, Any]]:
-    paths = changed_paths(line.changes for line in table.lines)
-    with_rounds = {name for line in table.lines for name in line.summary.rounds}
-    names = dict.fromkeys(name for line in table.lines for name in line.summary.metrics)
-    metrics = {name: name in with_rounds for name in names}
-    return [_row(table, line, paths, metrics) for line in table.lines]
-
-
 def _row(
     table: Table, line: Line, paths: Sequence[str], metrics: Mapping[str, bool]
 ) -> dict[str, Any]:
+    """Return a line of the CSV; ``metrics`` are all names, and whether some row has rounds."""
     summary = line.summary
-    row: dict[str, Any] = {"row": summary.name}
-    row |= _trial(table)
+    row: dict[str, Any] = {"row": summary.name, **_trial(table)}
     for path in paths:
         has_it = path in line.changes
         row[f"change.{path}"] = json.dumps(line.changes[path]) if has_it else None
     row |= {f"runs.{status}": summary.count(status) for status in STATUSES}
     for name, has_rounds in metrics.items():
         estimate = summary.metrics.get(name)
-        if is_measured_once(name):
-            row[f"{name}.mean"] = estimate.mean if estimate else None
-        else:
-            row |= _moments(name, estimate)
+        row[f"{name}.mean"] = estimate.mean if estimate else None
+        if not is_measured_once(name):
+            row[f"{name}.sd"] = estimate.sd if estimate else None
+            row[f"{name}.n"] = estimate.n if estimate else 0
         if name in table.comparisons:
             difference = table.comparisons[name].differences.get(summary.name)
             row |= _flat(f"{name}.difference", _difference(table, name, difference))
         if has_rounds:
             row |= _by_rounds(name, summary.rounds.get(name), summary.speeds.get(name))
-    row |= _published(table, summary.name)
+    if table.published is not None:
+        of_rows = [table.published.of(each.summary.name) for each in table.lines]
+        for measure in dict.fromkeys(measure for of_row in of_rows for measure in of_row):
+            row[f"published.{measure}"] = table.published.of(summary.name).get(measure)
+        row["published.source"] = table.published.source
+        row["published.note"] = table.published.note
     return row | {f"signature.{metric}": text for metric, text in table.signatures.items()}
 
 
@@ -257,25 +238,6 @@ def _error(compared: Comparison) -> dict[str, Any]:
     }
 
 
-def _published(table: Table, name: str) -> dict[str, Any]:
-    """Return what is published of one row, under the names of all that is published of any."""
-    published = table.published
-    if published is None:
-        return {}
-    by_line = [published.of(line.summary.name) for line in table.lines]
-    measures = dict.fromkeys(measure for of_row in by_line for measure in of_row)
-    row = {f"published.{measure}": published.of(name).get(measure) for measure in measures}
-    return {**row, "published.source": published.source, "published.note": published.note}
-
-
-def _moments(name: str, estimate: Estimate | None) -> dict[str, Any]:
-    return {
-        f"{name}.mean": estimate.mean if estimate else None,
-        f"{name}.sd": estimate.sd if estimate else None,
-        f"{name}.n": estimate.n if estimate else 0,
-    }
-
-
 def _by_rounds(name: str, rounds: Rounds | None, speed: Speed | None) -> dict[str, Any]:
     ends = speed.interval if speed else None
     return {
@@ -289,54 +251,45 @@ def _by_rounds(name: str, rounds: Rounds | None, speed: Speed | None) -> dict[st
     }
 
 
-def _source(table: Table) -> dict[str, str | None] | None:
-    """Return whose numbers the published ones are; None where there are none."""
-    return table.published.model_dump(include={"source", "note"}) if table.published else None
-
-
-def _object(table: Table, line: Line, *, is_baseline: bool) -> dict[str, Any]:
+def _object(table: Table, line: Line) -> dict[str, Any]:
+    """Return a row of the JSON."""
     summary = line.summary
+    metrics = {
+        name: {
+            "mean": each.mean,
+            "sd": None if is_measured_once(name) else each.sd,
+            "n": each.n,
+            "values": _by_seed(each.values),
+        }
+        for name, each in summary.metrics.items()
+    }
+    speeds = {}
+    for name, rounds in summary.rounds.items():
+        speed = summary.speeds[name]
+        speeds[name] = {
+            "polished": speed.value,
+            "ratio": speed.ratio,
+            "ratio_interval": _ends(speed.interval),
+            "median": rounds.median,
+            "sd": rounds.sd,
+            "n": rounds.n,
+            "values": list(rounds.values),
+            "session": rounds.session,
+        }
     return {
         "name": summary.name,
-        "is_baseline": is_baseline,
+        "is_baseline": line is table.lines[0],
         "changes": dict(line.changes),
         "outcomes": _by_seed(summary.outcomes),
         "errors": _by_seed(summary.errors),
-        "metrics": {
-            name: _estimate(each) | ({"sd": None} if is_measured_once(name) else {})
-            for name, each in summary.metrics.items()
-        },
+        "metrics": metrics,
         "differences": {
             name: _difference(table, name, compared.differences[summary.name])
             for name, compared in table.comparisons.items()
             if summary.name in compared.differences
         },
-        "speeds": {
-            name: _turns(each, summary.speeds[name]) for name, each in summary.rounds.items()
-        },
+        "speeds": speeds,
         "published": table.published.of(summary.name) if table.published else {},
-    }
-
-
-def _turns(rounds: Rounds, speed: Speed) -> dict[str, Any]:
-    return {
-        "polished": speed.value,
-        "ratio": speed.ratio,
-        "ratio_interval": _ends(speed.interval),
-        "median": rounds.median,
-        "sd": rounds.sd,
-        "n": rounds.n,
-        "values": list(rounds.values),
-        "session": rounds.session,
-    }
-
-
-def _estimate(estimate: Estimate) -> dict[str, Any]:
-    return {
-        "mean": estimate.mean,
-        "sd": estimate.sd,
-        "n": estimate.n,
-        "values": _by_seed(estimate.values),
     }
 
 

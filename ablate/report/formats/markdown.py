@@ -21,19 +21,16 @@ class Markdown(TableFormat):
     file_name = "table.md"
 
     def text(self, table: Table) -> str:
-        return markdown(table)
-
-
-def markdown(table: Table) -> str:
-    """Write ``table`` as GitHub reads it, with its columns aligned in the source too."""
-    question = [f"{_escaped(table.question)}", ""] if table.question else []
-    blocks = [line for block in table.blocks for line in (*_grid(block), "")]
-    notes = [f"- **{_escaped(note.label)}**: {_escaped(note.text)}" for note in table.footnotes]
-    end = ["", f"**{_escaped(table.conclusion)}**"] if table.conclusion else []
-    return "\n".join([f"## {_escaped(table.name)}", "", *question, *blocks, *notes, *end]) + "\n"
+        question = [f"{_escaped(table.question)}", ""] if table.question else []
+        blocks = [line for block in table.blocks for line in (*_grid(block), "")]
+        notes = [f"- **{_escaped(n.label)}**: {_escaped(n.text)}" for n in table.footnotes]
+        end = ["", f"**{_escaped(table.conclusion)}**"] if table.conclusion else []
+        head = [f"## {_escaped(table.name)}", "", *question]
+        return "\n".join([*head, *blocks, *notes, *end]) + "\n"
 
 
 def _grid(table: Table) -> list[str]:
+    """Return the lines of one block, its columns aligned in the source too."""
     columns = []
     for at, column in enumerate(table.columns):
         cells = [line.cells[at] for line in table.lines]

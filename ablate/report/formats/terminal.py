@@ -10,7 +10,7 @@ from rich.cells import cell_len, chop_cells
 from rich.style import Style
 
 from ablate.report.render import TableFormat
-from ablate.report.table import FIRST_BELOW, Column, Footnote, Table, aligned, joined_changes
+from ablate.report.table import FIRST_BELOW, Table, aligned, joined_changes
 
 _GAP = "  "
 _FOLDS = (24, 14, 10)  # what a text should fit in: before numbers are left out, and after
@@ -20,44 +20,39 @@ _BOLD, _DIM = Style(bold=True), Style(dim=True)
 
 
 class Terminal(TableFormat):
-    """Lines that fit the width of a terminal."""
+    """Lines that fit the width of a terminal.
+
+    Where a table does not fit, what stands in brackets goes first; then texts fold and more than
+    two changed paths share one column; then columns go below the others, those of the highest rank
+    first. Before columns go that the first grid is to have, texts fold further.
+    """
 
     name = "terminal"
     suffix = ".txt"
 
     def text(self, table: Table) -> str:
-        return terminal(table, self.screen.width, is_coloured=self.screen.is_coloured)
+        width = self.screen.width
+        grids = [*_fitting(table, width)]
+        if table.more is not None:
+            whole = _Grid(table.more)
+            fits = width is None or whole.width <= width
+            grids += [whole] if fits else _packed(table.more, width or 0)
+        widest = max(_WIDEST_PROSE, *(grid.width for grid in grids))
+        prose_width = min(width or _WIDEST_PROSE, widest)
+        heading = table.name + (f"   {table.question}" if table.question else "")
 
+        def face(style: Style, text: str) -> str:
+            return style.render(text) if self.screen.is_coloured and text else text
 
-def terminal(table: Table, width: int | None = None, *, is_coloured: bool = False) -> str:
-    """Draw ``table`` for a terminal.
-
-    Where it does not fit, what stands in brackets goes first; then texts fold and more than two
-    changed paths share one column; then columns go below the others, those of the highest rank
-    first. Before columns go that the first grid is to have, texts fold further.
-
-    Args:
-        table: what to draw.
-        width: columns of the terminal; None has room for everything.
-        is_coloured: whether to use the terminal's bold and faint faces.
-    """
-    grids = [*_fitting(table, width)]
-    if table.more is not None:
-        whole = _Grid(table.more)
-        grids += [whole] if width is None or whole.width <= width else _packed(table.more, width)
-    prose_width = min(width or _WIDEST_PROSE, max(_WIDEST_PROSE, *(grid.width for grid in grids)))
-    heading = table.name + (f"   {table.question}" if table.question else "")
-
-    def face(style: Style, text: str) -> str:
-        return style.render(text) if is_coloured and text else text
-
-    lines = [face(_BOLD, line) for line in _wrapped(heading, prose_width)]
-    for at, grid in enumerate(grids):
-        grid_lines = [*grid.lines()][1 if at else 0 :]  # one rule between two blocks
-        lines += [face(_BOLD, text) if is_bold else text for text, is_bold in grid_lines]
-    lines += [face(_DIM, line) for note in table.footnotes for line in _prose(note, prose_width)]
-    lines += [face(_BOLD, line) for line in _wrapped(table.conclusion, prose_width)]
-    return "\n".join(lines) + "\n"
+        lines = [face(_BOLD, line) for line in _wrapped(heading, prose_width)]
+        for at, grid in enumerate(grids):
+            grid_lines = [*grid.lines()][1 if at else 0 :]  # one rule between two blocks
+            lines += [face(_BOLD, text) if is_bold else text for text, is_bold in grid_lines]
+        for note in table.footnotes:
+            wrapped = _wrapped(f"{note.label}: {note.text}", prose_width, indent="  ")
+            lines += [face(_DIM, line) for line in wrapped]
+        lines += [face(_BOLD, line) for line in _wrapped(table.conclusion, prose_width)]
+        return "\n".join(lines) + "\n"
 
 
 def _fitting(table: Table, width: int | None) -> Iterator[_Grid]:
@@ -120,31 +115,29 @@ class _Grid:
             if at > 2 and self.table.lines[at - 1].begins_group:
                 yield "─" * self.width, False
             for row in range(max(map(len, cells))):
-                pieces = [
-                    _justified(cell[row] if row < len(cell) else "", _width(texts), is_right=right)
-                    for cell, texts, right in zip(cells, columns, numbers, strict=True)
-                ]
+                pieces = []
+                for cell, texts, is_right in zip(cells, columns, numbers, strict=True):
+                    text = cell[row] if row < len(cell) else ""
+                    blank = " " * (_width(texts) - cell_len(text))
+                    pieces.append(blank + text if is_right else text + blank)
                 yield _GAP.join(pieces).rstrip(), at <= 1
             if at <= 1 < n_rows - at:
                 yield "─" * self.width, False
         yield "━" * self.width, False
 
     def _columns(self) -> list[list[list[str]]]:
-        return [self._texts(at, column) for at, column in enumerate(self.table.columns)]
-
-    def _texts(self, at: int, column: Column) -> list[list[str]]:
-        """Return the lines of the header and of every cell of the column number ``at``."""
-        cells = [line.cells[at] for line in self.table.lines]
-        head = [column.header, column.detail]
-        if column.is_number:
-            return [head, *([text] for text in aligned(cells, has_asides=self.has_asides))]
-        return [
-            head,
-            *(
-                [cell.text] if self.fold is None else _folded(cell.text, self.fold)
-                for cell in cells
-            ),
-        ]
+        """Return the lines of the header and of every cell, column by column."""
+        columns = []
+        for at, column in enumerate(self.table.columns):
+            cells = [line.cells[at] for line in self.table.lines]
+            if column.is_number:
+                texts = [[text] for text in aligned(cells, has_asides=self.has_asides)]
+            elif self.fold is None:
+                texts = [[cell.text] for cell in cells]
+            else:
+                texts = [_folded(cell.text, self.fold) for cell in cells]
+            columns.append([[column.header, column.detail], *texts])
+        return columns
 
 
 def _ever_narrower(table: Table) -> Iterator[_Grid]:
@@ -154,9 +147,10 @@ def _ever_narrower(table: Table) -> Iterator[_Grid]:
     most = len(table.columns) if table.is_of_paper else _MOST_CHANGES
     yield _Grid(joined_changes(table, most), has_asides=False, fold=_FOLDS[0])
     indices = list(range(len(table.columns)))
-    while at := _next_to_go(table, indices):
-        indices = [index for index in indices if index not in at]
-        rest = _rest(table, indices)
+    row = next(at for at in indices if table.columns[at].kind == "row")
+    while going := _next_to_go(table, indices):
+        indices = [index for index in indices if index not in going]
+        rest = table.only([row, *(at for at in range(len(table.columns)) if at not in indices)])
         narrower = joined_changes(table.only(indices), most)
         yield _Grid(narrower, has_asides=False, fold=_FOLDS[0], left_out=rest)
         if max(table.columns[index].rank for index in indices) < FIRST_BELOW:
@@ -179,12 +173,6 @@ def _next_to_go(table: Table, indices: Sequence[int]) -> set[int]:
     return going
 
 
-def _rest(table: Table, indices: Sequence[int]) -> Table:
-    """Return the columns without these ``indices`` as a block below, under the rows' names."""
-    row = [at for at, column in enumerate(table.columns) if column.kind == "row"]
-    return table.only(row + [at for at in range(len(table.columns)) if at not in indices])
-
-
 def _folded(text: str, limit: int) -> list[str]:
     """Break ``text`` where it passes ``limit``: before brackets, after commas and spaces.
 
@@ -204,10 +192,6 @@ def _folded(text: str, limit: int) -> list[str]:
     return [line.rstrip() for line in lines]
 
 
-def _prose(note: Footnote, width: int) -> list[str]:
-    return _wrapped(f"{note.label}: {note.text}", width, indent="  ")
-
-
 def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
     """Break ``text`` at spaces, by the columns it takes in a terminal; a longer word anywhere."""
     lines = [""]
@@ -223,8 +207,3 @@ def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
 
 def _width(texts: Sequence[Sequence[str]]) -> int:
     return max(cell_len(line) for cell in texts for line in cell)
-
-
-def _justified(text: str, width: int, *, is_right: bool) -> str:
-    blank = " " * (width - cell_len(text))
-    return blank + text if is_right else text + blank

@@ -33,12 +33,12 @@ def definitions(notes: Sequence[Footnote]) -> str:
 
 
 def _table(table: Table) -> str:
-    head = "".join(map(_head, table.columns))
+    label = ", ".join(column.title for column in table.columns if column.kind != "row")
     baseline, *variants = (_row(table, line, at) for at, line in enumerate(table.lines))
     body = "\n".join(variants)
-    return f"""<table class="cards" role="table" aria-label="{escape(_label(table))}">
+    return f"""<table class="cards" role="table" aria-label="{escape(label)}">
 <thead role="rowgroup">
-<tr role="row">{head}</tr>
+<tr role="row">{"".join(map(_head, table.columns))}</tr>
 </thead>
 <tbody role="rowgroup" class="baseline">
 {baseline}
@@ -49,10 +49,6 @@ def _table(table: Table) -> str:
 </table>"""
 
 
-def _label(table: Table) -> str:
-    return ", ".join(column.title for column in table.columns if column.kind != "row")
-
-
 def _head(column: Column) -> str:
     face = ' class="n"' if column.is_number else ""
     detail = f" <small>{escape(column.detail)}</small>" if column.detail else ""
@@ -61,11 +57,8 @@ def _head(column: Column) -> str:
 
 
 def _row(table: Table, line: Line, at: int) -> str:
-    cells = "".join(
-        _cell(table, line, column, cell)
-        for column, cell in zip(table.columns, line.cells, strict=True)
-    )
-    return f'<tr role="row" data-row="{at}">{cells}</tr>'
+    cells = (_cell(table, line, *both) for both in zip(table.columns, line.cells, strict=True))
+    return f'<tr role="row" data-row="{at}">{"".join(cells)}</tr>'
 
 
 def _cell(table: Table, line: Line, column: Column, cell: Cell) -> str:

@@ -1,4 +1,4 @@
-"""What a page says of the runs: each with its hash, how to make them again, how to cite them."""
+"""What a page says of the runs: specs, hashes, how to make them again, and how to cite them."""
 
 from __future__ import annotations
 
@@ -6,26 +6,70 @@ from collections.abc import Iterator
 from html import escape
 from typing import Any
 
-from ablate.analysis import Record
+from ablate.config import Row
+from ablate.config.dump import dump
+from ablate.record import leaves
 from ablate.registry import choosable
 from ablate.report.page.results import definitions
-from ablate.report.page.specs import differing
 from ablate.report.provenance import PROVENANCE
 from ablate.report.results import Details
 from ablate.report.table import Table
-from ablate.report.values import NOTHING, number
+from ablate.report.values import NOTHING, format_value, number
 
 _DECIMALS = {"bleu": 2, "nll": 4}
+Values = dict[str, Any]
+"""By dotted path."""
 
 
-def runs(table: Table) -> str:
+def specs(details: Details) -> str:
+    """Return how each row differs, in all values that follow from its change, and the baseline."""
+    baseline, *rows = details.experiment.rows
+    lines = []
+    for row in rows:
+        for at, (path, ours, theirs) in enumerate(_differing(row, baseline)):
+            name = "<td></td>" if at else f'<th scope="row">{escape(row.name)}</th>'
+            cells = (path, format_value(theirs.get(path)), format_value(ours.get(path)))
+            lines.append(f"<tr>{name}{''.join(f'<td>{escape(c)}</td>' for c in cells)}</tr>")
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("row", "value", "baseline", "here"))
+    table = f"""<div class="wide" role="region" aria-label="Differences" tabindex="0">
+<table>
+<caption>Every value in which a row differs from the baseline, defaults included</caption>
+<thead><tr>{head}</tr></thead>
+<tbody>
+{chr(10).join(lines)}
+</tbody>
+</table>
+</div>"""
+    return f"""{table if lines else ""}
+<details>
+<summary>The whole spec of the baseline, without its seed</summary>
+<pre tabindex="0"><code>{escape(dump(_plain(baseline)))}</code></pre>
+</details>"""
+
+
+def runs(details: Details) -> str:
     """Return every run with its hash, its status, and the scores of its seed."""
-    details = table.details
-    assert details is not None, "a page without runs has no such section"
     measures = [metric for metric in (details.results.bleu, details.results.loss) if metric]
     heads = ["row", "seed", "status", "hash", *measures, "finished"]
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
-    lines = [_line(details, row.name, seed, measures) for row, seed in _keys(details)]
+    lines = []
+    for summary in details.results.summaries:
+        for seed, status in summary.outcomes.items():
+            record = details.records.get((summary.name, seed), {})
+            texts = [
+                ("", str(seed)),
+                ("", status),
+                ("", f"<code>{escape(str(record.get('hash', NOTHING)))}</code>"),
+            ]
+            for metric in measures:
+                known = summary.metrics.get(metric)
+                value = known.values.get(seed) if known else None
+                decimals = _DECIMALS.get(metric.rpartition(".")[2], 4)
+                score = NOTHING if value is None else number(value, decimals)
+                texts.append((' class="n"', score))
+            texts.append(("", escape(str(record.get("finished") or NOTHING))))
+            cells = "".join(f"<td{face}>{text}</td>" for face, text in texts)
+            lines.append(f'<tr><th scope="row">{escape(summary.name)}</th>{cells}</tr>')
     return f"""<details>
 <summary>Every run, by row and seed</summary>
 <div class="wide" role="region" aria-label="Every run" tabindex="0">
@@ -54,7 +98,8 @@ def citation(details: Details) -> str:
     """Return what to cite: this toolkit as it was, and the sources of the parts that differ."""
     records = list(details.records.values())
     versions = sorted({str(r["versions"]["ablate"]) for r in records if "versions" in r})
-    commits = sorted({str(commit)[:12] for r in records if (commit := _commit(r))})
+    known = ((r.get("git") or {}).get("commit") for r in records)
+    commits = sorted({str(commit)[:12] for commit in known if commit})
     year = max((str(r.get("started", ""))[:4] for r in records), default="")
     notes = f"Version {', '.join(versions)}" if versions else ""
     notes += f", commit {', '.join(commits)}" if commits else ""
@@ -66,50 +111,32 @@ def citation(details: Details) -> str:
         f"  note   = {{{notes}}}",
         "}",
     ]
+    bibtex = f'<pre tabindex="0"><code>{escape(chr(10).join(lines))}</code></pre>'
     sources = "\n".join(
         f"<dt><code>{escape(part)}</code></dt><dd>{escape(source)}</dd>"
         for part, source in dict(_sources(details)).items()
     )
     listed = f"\n<p>Sources of the parts in which rows differ:</p>\n<dl>\n{sources}\n</dl>"
-    bibtex = f'<pre tabindex="0"><code>{escape(chr(10).join(lines))}</code></pre>'
     return bibtex + (listed if sources else "")
 
 
-def _keys(details: Details) -> Iterator[tuple[Any, int]]:
-    for row in details.experiment.rows:
-        for seed in details.experiment.seeds:
-            yield row, seed
+def _differing(row: Row, baseline: Row) -> Iterator[tuple[str, Values, Values]]:
+    """Yield the paths at which two rows differ, each with all values of the one and the other."""
+    ours, theirs = (dict(leaves(_plain(each))) for each in (row, baseline))
+    for path in dict.fromkeys((*ours, *theirs)):
+        if ours.get(path) != theirs.get(path):
+            yield path, ours, theirs
 
 
-def _line(details: Details, row: str, seed: int, measures: list[str]) -> str:
-    record = details.records.get((row, seed), {})
-    summary = next(each for each in details.results.summaries if each.name == row)
-    scores = []
-    for metric in measures:
-        known = summary.metrics.get(metric)
-        value = known.values.get(seed) if known else None
-        decimals = _DECIMALS.get(metric.rpartition(".")[2], 4)
-        scores.append(NOTHING if value is None else number(value, decimals))
-    texts = [
-        ("", str(seed)),
-        ("", summary.outcomes[seed]),
-        ("", f"<code>{escape(str(record.get('hash', NOTHING)))}</code>"),
-        *((' class="n"', score) for score in scores),
-        ("", escape(str(record.get("finished") or NOTHING))),
-    ]
-    cells = "".join(f"<td{face}>{text}</td>" for face, text in texts)
-    return f'<tr><th scope="row">{escape(row)}</th>{cells}</tr>'
-
-
-def _commit(record: Record) -> str | None:
-    return (record.get("git") or {}).get("commit")
+def _plain(row: Row) -> dict[str, Any]:
+    return {k: v for k, v in row.spec.model_dump(mode="json").items() if k != "seed"}
 
 
 def _sources(details: Details) -> Iterator[tuple[str, str]]:
     """Yield the parts in which rows differ from the baseline, and those it has there."""
     baseline, *rows = details.experiment.rows
     for row in rows:
-        for path, *values in differing(row, baseline):
+        for path, *values in _differing(row, baseline):
             above = path.rpartition(".")[0]
             slot = above.rpartition(".")[2]
             table = choosable(slot)

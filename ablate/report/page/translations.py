@@ -48,40 +48,6 @@ class _Sentence:
         return max(self.scores.values()) - min(self.scores.values())
 
 
-@dataclass(frozen=True)
-class _Translated:
-    """A test set as the rows translate it.
-
-    Attributes:
-        lines: the translations, by row, baseline first.
-        scores: the chrF of each of them.
-    """
-
-    name: str
-    sources: Sequence[str]
-    references: Sequence[str]
-    lines: Mapping[str, Sequence[str]]
-    scores: Mapping[str, Sequence[float]]
-
-    def sentences(self) -> list[_Sentence]:
-        """Return all sentences, those that rows translate most differently first."""
-        n_words = [len(source.split()) for source in self.sources]
-        ends = np.quantile(n_words, [1 / 3, 2 / 3])
-        sentences = [
-            _Sentence(
-                test_set=self.name,
-                number=at + 1,
-                length=_LENGTHS[int(np.searchsorted(ends, n_words[at]))],
-                source=self.sources[at],
-                reference=self.references[at],
-                texts={row: lines[at] for row, lines in self.lines.items()},
-                scores={row: scores[at] for row, scores in self.scores.items()},
-            )
-            for at in range(len(self.sources))
-        ]
-        return sorted(sentences, key=lambda sentence: -sentence.range)
-
-
 def translations(details: Details) -> str:
     """Return the sentences of each test set on which rows differ most; nothing if none are kept.
 
@@ -90,15 +56,27 @@ def translations(details: Details) -> str:
     seed = _seed(details)
     if seed is None or not details.texts:
         return ""
-    sets = [each for name in details.results.sets if (each := _translated(details, name, seed))]
+    names = [name for name in details.results.sets if name in details.texts]
+    sets = {name: of for name in names if (of := _sentences(details, name, seed))}
     if not sets:
         return ""
-    n_each = _MOST_TRANSLATIONS // (len(sets[0].lines) * len(sets) * len(_LENGTHS))
+    n_rows = len(next(iter(sets.values()))[0].texts)
+    n_each = _MOST_TRANSLATIONS // (n_rows * len(sets) * len(_LENGTHS))
     n_each = max(_FEWEST, min(_MOST, n_each))
-    chosen = [sentence for each in sets for sentence in _most_different(each, n_each)]
-    chosen.sort(key=lambda sentence: -sentence.range)
-    articles = "\n".join(map(_article, chosen))
-    return f"{_introduction(details, sets, chosen, seed)}\n{_filters(sets)}\n{articles}"
+    shown = [each for of_set in sets.values() for each in _most_different(of_set, n_each)]
+    shown.sort(key=lambda sentence: -sentence.range)
+    selects = "".join(
+        f'<label>{label} <select name="{key}"><option value="">all</option>'
+        + "".join(f'<option value="{escape(v)}">{escape(v)}</option>' for v in values)
+        + "</select></label>\n"
+        for key, label, values in (
+            ("set", "Test set", list(sets)),
+            ("length", "Length of the source", _LENGTHS),
+        )
+    )
+    filters = f'<form class="filters" hidden>{selects}<output class="soft"></output></form>'
+    articles = "\n".join(map(_article, shown))
+    return f"{_introduction(details, sets, shown, seed)}\n{filters}\n{articles}"
 
 
 def marked(text: str, baseline: str) -> str:
@@ -128,10 +106,8 @@ def _seed(details: Details) -> int | None:
     return best if counts[best] else None
 
 
-def _translated(details: Details, name: str, seed: int) -> _Translated | None:
-    """Return a test set as the runs with one seed translate it; None without the baseline's."""
-    if name not in details.texts:
-        return None
+def _sentences(details: Details, name: str, seed: int) -> list[_Sentence]:
+    """Return a test set as the runs with one seed translate it; nothing without the baseline's."""
     sources, references = details.texts[name]
     lines, scores = {}, {}
     for row in details.experiment.rows:
@@ -142,8 +118,21 @@ def _translated(details: Details, name: str, seed: int) -> _Translated | None:
             lines[row.name] = texts
             scores[row.name] = chrf(statistics.chrf.astype(np.float64)).tolist()
     if details.experiment.rows[0].name not in lines:
-        return None
-    return _Translated(name, sources, references, lines, scores)
+        return []
+    n_words = [len(source.split()) for source in sources]
+    ends = np.quantile(n_words, [1 / 3, 2 / 3])
+    return [
+        _Sentence(
+            test_set=name,
+            number=at + 1,
+            length=_LENGTHS[int(np.searchsorted(ends, n_words[at]))],
+            source=sources[at],
+            reference=references[at],
+            texts={row: of_row[at] for row, of_row in lines.items()},
+            scores={row: of_row[at] for row, of_row in scores.items()},
+        )
+        for at in range(len(sources))
+    ]
 
 
 def _read(details: Details, run: tuple[str, int], test_set: str) -> list[str]:
@@ -159,22 +148,27 @@ def _read(details: Details, run: tuple[str, int], test_set: str) -> list[str]:
         return []
 
 
-def _most_different(translated: _Translated, n_each: int) -> Iterator[_Sentence]:
+def _most_different(sentences: Sequence[_Sentence], n_each: int) -> Iterator[_Sentence]:
     """Yield a few sentences of each length, those on which rows differ most."""
     left = dict.fromkeys(_LENGTHS, n_each)
-    for sentence in translated.sentences():
+    for sentence in sorted(sentences, key=lambda sentence: -sentence.range):
         if left[sentence.length]:
             left[sentence.length] -= 1
             yield sentence
 
 
 def _introduction(
-    details: Details, sets: Sequence[_Translated], chosen: Sequence[_Sentence], seed: int
+    details: Details,
+    sets: Mapping[str, Sequence[_Sentence]],
+    shown: Sequence[_Sentence],
+    seed: int,
 ) -> str:
-    n_chosen = {each.name: sum(s.test_set == each.name for s in chosen) for each in sets}
-    of_sets = [f"{n_chosen[each.name]:,} of {len(each.sources):,} of {each.name}" for each in sets]
-    n_left = sum(len(each.sources) for each in sets) - len(chosen)
-    rows = {row for each in sets for row in each.lines}
+    of_sets = [
+        f"{sum(each.test_set == name for each in shown):,} of {len(of_set):,} of {name}"
+        for name, of_set in sets.items()
+    ]
+    n_left = sum(map(len, sets.values())) - len(shown)
+    rows = {row for of_set in sets.values() for row in of_set[0].texts}
     absent = [row.name for row in details.experiment.rows if row.name not in rows]
     text = (
         f"Translations with seed {seed}. Sentences come in the order of how far rows lie apart in "
@@ -187,27 +181,17 @@ def _introduction(
     return f"<p>{escape(text)} Marked: {marks}.</p>"
 
 
-def _filters(sets: Sequence[_Translated]) -> str:
-    names = [each.name for each in sets]
-    choices = (("set", "Test set", names), ("length", "Length of the source", _LENGTHS))
-    selects = "".join(_select(*choice) for choice in choices)
-    return f'<form class="filters" hidden>{selects}<output class="soft"></output></form>'
-
-
-def _select(key: str, label: str, values: Sequence[str]) -> str:
-    options = "".join(f'<option value="{escape(v)}">{escape(v)}</option>' for v in values)
-    select = f'<select name="{key}"><option value="">all</option>{options}</select>'
-    return f"<label>{label} {select}</label>\n"
-
-
 def _article(sentence: _Sentence) -> str:
-    groups = _groups(sentence)
-    texts = [("source", escape(sentence.source)), ("reference", escape(sentence.reference))]
-    for rows in groups:
-        text = marked(sentence.texts[rows[0]], sentence.texts[groups[0][0]])
+    """Return one sentence; rows that translate alike stand together, the baseline's first."""
+    groups: dict[str, list[str]] = {}
+    for row, text in sentence.texts.items():
+        groups.setdefault(text, []).append(row)
+    baseline = next(iter(groups))
+    terms = [("source", escape(sentence.source)), ("reference", escape(sentence.reference))]
+    for text, rows in groups.items():
         score = f'<span class="score">chrF {number(sentence.scores[rows[0]], _DECIMALS)}</span>'
-        texts.append((escape(and_list(rows)), f"{text} {score}"))
-    lines = "\n".join(f'<dt>{term}</dt><dd dir="auto">{text}</dd>' for term, text in texts)
+        terms.append((escape(and_list(rows)), f"{marked(text, baseline)} {score}"))
+    lines = "\n".join(f'<dt>{term}</dt><dd dir="auto">{text}</dd>' for term, text in terms)
     where = f"{escape(sentence.test_set)}, sentence {sentence.number}, {sentence.length}"
     return f"""<article data-set="{escape(sentence.test_set)}" data-length="{sentence.length}">
 <h3>{where}; range {number(sentence.range, _DECIMALS)} chrF</h3>
@@ -215,11 +199,3 @@ def _article(sentence: _Sentence) -> str:
 {lines}
 </dl>
 </article>"""
-
-
-def _groups(sentence: _Sentence) -> list[list[str]]:
-    """Return the rows, those together that translate alike, the baseline's first."""
-    groups: dict[str, list[str]] = {}
-    for row, text in sentence.texts.items():
-        groups.setdefault(text, []).append(row)
-    return list(groups.values())
