@@ -63,7 +63,7 @@ from ablate.data.batches import Batches
 from ablate.data.cache import cache_folder
 from ablate.data.prepare import Prepared
 from ablate.data.tokenizer import PAD
-from ablate.measuring.metrics import score
+from ablate.measuring.scores import score
 from ablate.model import Transformer, assemble
 from ablate.parts.schedule import Schedule
 from ablate.registry import build

@@ -18,7 +18,7 @@ from ablate.api.parts import OptionListing, PartListing
 from ablate.cli import catalogue
 from ablate.config import ModelSpec
 from ablate.data.batches import Batch
-from ablate.measuring.flops import FlopCounter
+from ablate.measuring.counts import FlopCounter
 from ablate.model import Transformer
 from ablate.parts.dims import Dims, StackInfo
 from ablate.parts.position import Position

@@ -2,12 +2,10 @@
 
 from ablate.analysis.comparison import Comparison as Comparison
 from ablate.analysis.comparison import Difference as Difference
-from ablate.analysis.direction import direction as direction
-from ablate.analysis.direction import higher_is_better as higher_is_better
 from ablate.analysis.measures import Comparisons as Comparisons
 from ablate.analysis.measures import Sentences as Sentences
 from ablate.analysis.measures import comparisons as comparisons
-from ablate.analysis.rounds import Rounds as Rounds
+from ablate.analysis.speeds import Rounds as Rounds
 from ablate.analysis.speeds import Speed as Speed
 from ablate.analysis.statistics import LEVEL as LEVEL
 from ablate.analysis.statistics import Estimate as Estimate
@@ -21,4 +19,6 @@ from ablate.analysis.summary import evaluated_sets as evaluated_sets
 from ablate.analysis.summary import is_measured_once as is_measured_once
 from ablate.analysis.summary import summarise as summarise
 from ablate.analysis.verdict import Verdict as Verdict
+from ablate.analysis.verdict import direction as direction
+from ablate.analysis.verdict import higher_is_better as higher_is_better
 from ablate.analysis.verdict import verdict as verdict

@@ -86,7 +86,9 @@ class Difference:
         """The p value of no difference, adjusted for all rows; None without an interval."""
         if self.family is None or self.standard_error is None or self.df is None:
             return None
-        statistic = _statistic(self.estimate, self.standard_error)
+        statistic = math.inf if self.estimate else 0.0
+        if self.standard_error > 0 and self.estimate is not None:
+            statistic = abs(self.estimate) / self.standard_error
         if self.method in ("paired", "moderated"):
             return self.family.p_separate(statistic, self.df)
         return self.family.p(statistic)
@@ -146,7 +148,11 @@ def compare(
     """
     failed = {row: set(diverged.get(row, ())) if diverged else set() for row in values}
     baseline, *others = values
-    whole = [row for row in values if _is_whole(values[row]) and not failed[row]]
+    whole = [
+        row
+        for row, of_row in values.items()
+        if of_row and all(map(math.isfinite, of_row.values())) and not failed[row]
+    ]
     departed = _departed({row: values[row] for row in whole})
     pool = _Pool({row: values[row] for row in whole if row not in departed}, baseline)
     separate = [row for row in others if row in whole and row not in pool.rows]
@@ -165,10 +171,6 @@ def compare(
         standing_out=pool.standing_out,
         diverged=tuple(row for row in values if failed[row]),
     )
-
-
-def _is_whole(of_row: Mapping[int, float]) -> bool:
-    return bool(of_row) and all(map(math.isfinite, of_row.values()))
 
 
 def _departed(values: Values) -> set[str]:
@@ -296,9 +298,3 @@ def _array(values: Values) -> Floats:
     """Return the values as an array (R, S), NaN where a row lacks a seed."""
     seeds = sorted({seed for of_row in values.values() for seed in of_row})
     return np.array([[of_row.get(seed, math.nan) for seed in seeds] for of_row in values.values()])
-
-
-def _statistic(estimate: float | None, error: float) -> float:
-    if error > 0 and estimate is not None:
-        return abs(estimate) / error
-    return math.inf if estimate else 0.0

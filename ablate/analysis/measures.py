@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from ablate.analysis import sentences
 from ablate.analysis.comparison import Comparison, Difference, compare
-from ablate.analysis.direction import LOSSES, SCORES
-from ablate.analysis.dunnett import Family
 from ablate.analysis.statistics import Interval
 from ablate.analysis.summary import Summary
+from ablate.analysis.verdict import LOSSES, SCORES
 from ablate.measuring import SentenceStatistics
 
 Floats = NDArray[np.float64]
@@ -71,42 +70,35 @@ def _with_new_sentences(
         for run, of_sets in statistics.items()
         if test_set in of_sets
     }
-    differences = {
-        row: replace(
-            each, with_sentences=_interval(each, _paired(row, baseline, influences), compared)
-        )
-        for row, each in compared.differences.items()
-    }
+    differences = {}
+    for row, each in compared.differences.items():
+        seeds = [
+            seed for name, seed in influences if name == row and (baseline, seed) in influences
+        ]
+        pairs = [(influences[row, seed], influences[baseline, seed]) for seed in seeds]
+        # all seeds have them, and sentences correspond
+        is_whole = len(pairs) == each.n and len({len(of) for pair in pairs for of in pair}) == 1
+        interval = _interval(each, pairs, compared) if is_whole else None
+        differences[row] = replace(each, with_sentences=interval)
     return replace(compared, differences=differences)
 
 
-def _paired(row: str, baseline: str, influences: Mapping[tuple[str, int], Floats]) -> Floats | None:
-    """Return the differences of the influences (S, I); None if sentences do not correspond."""
-    seeds = [seed for name, seed in influences if name == row and (baseline, seed) in influences]
-    ours, theirs = ([influences[name, seed] for seed in seeds] for name in (row, baseline))
-    if len({len(each) for each in (*ours, *theirs)}) != 1:
+def _interval(
+    each: Difference, pairs: Sequence[tuple[Floats, Floats]], compared: Comparison
+) -> Interval | None:
+    """Return the interval of a difference, from the influences of both rows by seed."""
+    if each.estimate is None or each.standard_error is None or not each.df:
         return None
-    return sentences.paired_influences(ours, theirs)
-
-
-def _interval(each: Difference, paired: Floats | None, compared: Comparison) -> Interval | None:
-    if paired is None or each.estimate is None or each.standard_error is None or not each.df:
-        return None
-    if len(paired) != each.n:
-        return None  # some seeds have no statistics of sentences
+    paired = np.stack([ours for ours, _ in pairs]) - np.stack([theirs for _, theirs in pairs])
     both = sentences.crossed_error(each.standard_error, each.df, paired)
-    constant = _constant(compared.family, each, float(f"{both.df:.3g}"))
-    half = constant * both.standard_error
-    return Interval.around(each.estimate, half)
-
-
-def _constant(family: Family, each: Difference, df: float) -> float:
-    """Return the constant of the family for an error with other degrees of freedom."""
+    df = float(f"{both.df:.3g}")
     if each.method in ("paired", "moderated"):
-        return family.critical_separate(df)
-    constant = replace(family, df=df).critical
-    assert constant is not None, "there is an interval already"
-    return constant
+        constant = compared.family.critical_separate(df)
+    else:
+        shared = replace(compared.family, df=df).critical
+        assert shared is not None, "there is an interval already"
+        constant = shared
+    return Interval.around(each.estimate, constant * both.standard_error)
 
 
 def _of_ratio(above: Floats, below: NDArray[np.int64]) -> Floats:

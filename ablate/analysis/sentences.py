@@ -16,7 +16,7 @@ I sentences.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,11 +132,6 @@ def crossed_error(standard_error: float, df: float, differences: Floats) -> Cros
     noise = standard_error**4 / df + sum(part**2 for part in parts) / (n_sentences - 1)
     # below 1 where the difference of the two parts is lost in their noise: no T has so few
     return CrossedError(total**0.5, max(1.0, total**2 / noise))
-
-
-def paired_influences(ours: Sequence[Floats], theirs: Sequence[Floats]) -> Floats:
-    """Return the differences (S, I) of the influences of two rows, seed by seed."""
-    return np.stack(ours) - np.stack(theirs)
 
 
 def _both_variances(differences: Floats) -> tuple[float, float]:

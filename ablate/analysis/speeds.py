@@ -1,6 +1,7 @@
-"""Speeds of rows that took turns: log speed = row + round + noise.
+"""Speeds of rows that took turns, each once in every round of a session.
 
-A machine is now faster and now slower, for all rows alike within a round. Median polish (Tukey
+A machine is now faster and now slower, for all rows alike within a round: log speed = row + round +
+noise. Rows are compared only within a session. Median polish (Tukey
 1977, "Exploratory Data Analysis", ch. 11) takes the rounds out and leaves one speed for each row,
 which one disturbed measurement does not move. The ratio of rows is the quotient of their speeds.
 """
@@ -8,18 +9,49 @@ which one disturbed measurement does not move. The ratio of rows is the quotient
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ablate.analysis.statistics import Interval
+from ablate.record import speed_sessions
 
 Floats = NDArray[np.float64]
 
 _MOST_SWEEPS = 100
 _SETTLED = 1e-10
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """One measure of a row, round by round.
+
+    Attributes:
+        values: of each round, never empty.
+        session: when the rows began to take turns.
+    """
+
+    values: Sequence[float]
+    session: str
+
+    @property
+    def n(self) -> int:
+        """How many rounds."""
+        return len(self.values)
+
+    @property
+    def median(self) -> float:
+        """The median, which one disturbed round does not move."""
+        return statistics.median(self.values)
+
+    @property
+    def sd(self) -> float | None:
+        """The sample standard deviation (n - 1), which it does; None for one round."""
+        return statistics.stdev(self.values) if self.n > 1 else None
 
 
 @dataclass(frozen=True)
@@ -40,6 +72,42 @@ class Speed:
     interval: Interval | None = None
 
 
+def rounds_of(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Rounds]]:
+    """Return the speeds of a row by name, ``speed.<name>``, and session, the earliest first."""
+    by_session: dict[str, Mapping[str, list[float]]] = {}
+    for record in records:
+        by_session |= speed_sessions(record.get("speed"))
+    names = dict.fromkeys(name for rounds in by_session.values() for name in rounds)
+    return {
+        f"speed.{name}": {
+            session: Rounds(rounds[name], session)
+            for session, rounds in sorted(by_session.items())
+            if rounds.get(name)
+        }
+        for name in names
+    }
+
+
+def comparable(rows: Mapping[str, Mapping[str, Rounds]], baseline: str) -> list[dict[str, Rounds]]:
+    """Return the sessions in which rows are compared, the one with most rows last.
+
+    Each row is compared in its latest session with the baseline, and left out if it has none; the
+    baseline is in all of them, and first.
+
+    Args:
+        rows: by name and session, the earliest first.
+        baseline: a name, of a row that need not be there.
+    """
+    theirs = rows.get(baseline, {})
+    sessions: dict[str, dict[str, Rounds]] = {}
+    for name, of_row in rows.items():
+        shared = [session for session in of_row if session in theirs]
+        if shared and name != baseline:
+            latest = shared[-1]
+            sessions.setdefault(latest, {baseline: theirs[latest]})[name] = of_row[latest]
+    return sorted(sessions.values(), key=len)
+
+
 def compare_speeds(rounds: Mapping[str, Sequence[float]]) -> dict[str, Speed]:
     """Return the speed of every row.
 
@@ -47,7 +115,9 @@ def compare_speeds(rounds: Mapping[str, Sequence[float]]) -> dict[str, Speed]:
         rounds: of each row, the baseline first, its measured speeds in the order of the rounds,
             all above 0; a row that failed in a later round has fewer.
     """
-    logs = _array([[math.log(value) for value in values] for values in rounds.values()])
+    logs = np.full((len(rounds), max(map(len, rounds.values()))), math.nan)
+    for row, values in zip(logs, rounds.values(), strict=True):
+        row[: len(values)] = [math.log(value) for value in values]
     rows = median_polish(logs)
     names = list(rounds)
     speeds = {names[0]: Speed(math.exp(rows[0]), len(rounds[names[0]]))}
@@ -91,8 +161,3 @@ def _interval(differences: Floats) -> Interval | None:
         return None
     of_logs = Interval.of_mean(float(known.mean()), float(known.std(ddof=1)), len(known))
     return Interval(math.exp(of_logs.low), math.exp(of_logs.high))
-
-
-def _array(rows: Sequence[Sequence[float]]) -> Floats:
-    width = max(map(len, rows))
-    return np.array([[*row, *[math.nan] * (width - len(row))] for row in rows])

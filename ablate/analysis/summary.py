@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ablate.analysis.rounds import Rounds, comparable, rounds_of
-from ablate.analysis.speeds import Speed, compare_speeds
+from ablate.analysis.speeds import Rounds, Speed, comparable, compare_speeds, rounds_of
 from ablate.analysis.statistics import Estimate, Perplexity
 from ablate.record import numbers
 

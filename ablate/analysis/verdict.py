@@ -1,10 +1,21 @@
-"""What a row's difference from the baseline comes to, in one of four words."""
+"""Which values of a measure are better, and what a difference comes to, in one of four words."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Literal
 
 from ablate.analysis.statistics import Interval
+
+Direction = Literal["higher", "lower"]
+
+SCORES = ("bleu", "bleu_lc_tok", "chrf", "exact_match")
+"""Of dev and test sets, by the last part of their names."""
+
+LOSSES = ("nll", "bits_per_character")
+"""Of dev and test sets, by the last part of their names."""
+
+_OTHERS_LOWER = ("perplexity", "best_dev_nll", "train_loss", "final_loss", "seconds")
 
 
 class Verdict(StrEnum):
@@ -42,3 +53,18 @@ def verdict(
     if interval.high < 0:
         return Verdict.WORSE if higher_is_better else Verdict.BETTER
     return Verdict.CANNOT_TELL
+
+
+def direction(measure: str) -> Direction | None:
+    """Return which values of a measure are better, if that is known."""
+    section, last = measure.partition(".")[0], measure.rpartition(".")[2]
+    if last in SCORES:
+        return "higher"
+    if last in (*LOSSES, *_OTHERS_LOWER) or section in ("params", "flops"):
+        return "lower"
+    return None
+
+
+def higher_is_better(metric: str) -> bool:
+    """Return whether a difference above 0 is a gain; of a metric that is not known, it is."""
+    return direction(metric) != "lower"

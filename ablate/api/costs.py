@@ -19,7 +19,7 @@ from ablate.data.cache import cache_folder, sealed, unsealed
 from ablate.data.tokenizer import PAD
 from ablate.errors import DataError
 from ablate.hashing import sha256_of_text
-from ablate.measuring.flops import FlopCounter
+from ablate.measuring.counts import FlopCounter
 from ablate.model import assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import Entry, RefusedError, slots

@@ -15,8 +15,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from ablate.analysis.direction import direction
 from ablate.analysis.summary import is_measured_once
+from ablate.analysis.verdict import direction
 from ablate.gate.evidence import Evidence, UnfitError
 from ablate.gate.numbers import to_scale
 from ablate.registry import Frozen
@@ -333,7 +333,7 @@ class Directed(Check):
     """A check that depends on whether higher values are better.
 
     Attributes:
-        better: which values are better; None: as `ablate.analysis.direction` says.
+        better: which values are better; None: as `ablate.analysis.verdict` says.
     """
 
     better: Literal["higher", "lower"] | None = None

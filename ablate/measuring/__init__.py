@@ -1,11 +1,9 @@
 """Measuring: quality, likelihood, size, speed and memory."""
 
-from ablate.measuring.flops import FlopCounter, count_flops
+from ablate.measuring.counts import FlopCounter, count_flops, count_parameters
 from ablate.measuring.likelihood import Likelihood, likelihood, perplexity
-from ablate.measuring.metrics import score
-from ablate.measuring.parameters import count_parameters
 from ablate.measuring.probe import probe, timed
-from ablate.measuring.sentences import SentenceStatistics, cut_text
+from ablate.measuring.scores import SentenceStatistics, cut_text, score
 from ablate.measuring.workload import Workload
 
 __all__ = [

@@ -18,9 +18,8 @@ import torch
 
 from ablate.config import RunSpec
 from ablate.data.prepare import Prepared
-from ablate.measuring.flops import count_flops
+from ablate.measuring.counts import count_flops
 from ablate.measuring.workload import Workload
-from ablate.model import Transformer
 from ablate.processes import give_back_free_memory
 from ablate.training.ranks import ALONE, Ranks
 from ablate.training.step import count_passes
@@ -75,7 +74,10 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
     model = work.model()
     decode_seconds = math.inf
     if ranks.is_first:
-        decode_seconds = _decoding_seconds(work, model, seconds)
+        decode = work.decoding(model)
+        decode()
+        decode_seconds = _median_seconds(decode, device, seconds)
+        del decode  # ends its captures, so that training has their memory
     decode_peak_mib = memory.peak_mib()
     before_training()
     with closing(work.training(model, precision)) as training:
@@ -119,23 +121,12 @@ def runs_at_once(share: float, n_fitting: float) -> int:
     return int(max(1, min(_MOST_RUNS, 0.5 / share, 0.5 * n_fitting)))
 
 
-def _decoding_seconds(work: Workload, model: Transformer, seconds: float) -> float:
-    """Return how long decoding takes; its captures end, so that training has their memory."""
-    decode = work.decoding(model)
-    decode()
-    return _median_seconds(decode, work.device, seconds)
-
-
 def _matrix_rate(device: torch.device, precision: str, seconds: float) -> float:
     """Return the floating-point operations per second of a large matrix product."""
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     x = torch.zeros(_MATRIX_WIDTH, _MATRIX_WIDTH, dtype=dtype, device=device)
-
-    def multiply() -> None:
-        torch.mm(x, x)
-
-    multiply()
-    return 2 * _MATRIX_WIDTH**3 / _median_seconds(multiply, device, seconds)
+    torch.mm(x, x)
+    return 2 * _MATRIX_WIDTH**3 / _median_seconds(lambda: torch.mm(x, x), device, seconds)
 
 
 def _load_libraries(device: torch.device) -> None:
@@ -151,7 +142,7 @@ def _load_libraries(device: torch.device) -> None:
 
 
 def _median_seconds(
-    work: Callable[[], None], device: torch.device, budget: float, ranks: Ranks = ALONE
+    work: Callable[[], object], device: torch.device, budget: float, ranks: Ranks = ALONE
 ) -> float:
     """Return the median wall time of ``work``, repeated at least twice.
 
@@ -214,15 +205,10 @@ def _resident_mib(field: str) -> float:
     """Return the process' resident memory, now (VmRSS) or at its peak (VmHWM)."""
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii")
-    except OSError:
-        return _peak_mib_elsewhere()
+    except OSError:  # not Linux: the peak alone, which macOS counts in bytes
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak / (_MIB if sys.platform == "darwin" else 1024)
     line = next(line for line in status.splitlines() if line.startswith(f"{field}:"))
     return int(line.split()[1]) / 1024
-
-
-def _peak_mib_elsewhere() -> float:
-    """Return the peak on systems without /proc; macOS counts in bytes."""
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (_MIB if sys.platform == "darwin" else 1024)

@@ -26,7 +26,7 @@ from ablate.data.prepare import Prepared, prepare
 from ablate.data.tokenizer import PAD
 from ablate.errors import DataError, SpecError
 from ablate.hashing import digest
-from ablate.measuring.flops import FlopCounter
+from ablate.measuring.counts import FlopCounter
 from ablate.model import assemble
 from ablate.registry import build
 from ablate.training.step import count_passes

@@ -16,7 +16,6 @@ from ablate.analysis.sentences import (
     chrf,
     crossed_error,
     influences,
-    paired_influences,
     ratio,
     variance_of_sentences,
 )
@@ -64,6 +63,8 @@ def test_scores_are_sacrebleus(metric: Any) -> None:
         ("", "a b c d"),
         ("a b c d e f", "a b c d"),
         ("a b c d e", "a b c d e f g h"),  # a penalty for brevity alone
+        ("a long translation", "a"),  # orders that one side does not have
+        ("a long translation", "ab"),  # orders that one side does not have
     ],
 )
 def test_scores_of_next_to_nothing_are_sacrebleus(ours: str, theirs: str) -> None:
@@ -120,10 +121,9 @@ def test_sentences_that_all_seeds_see_alike_add_their_variance() -> None:
 
 def test_sentences_that_every_seed_sees_anew_add_nothing() -> None:
     rng = np.random.default_rng(6)
-    differences = draws(rng, 5, 200, 0.0, 0.0, 3.0)
-    zero_or_less = [crossed_error(0.5, 16, draws(rng, 5, 200, 0.0, 0.0, 3.0)) for _ in range(40)]
-    assert crossed_error(0.5, 16, differences).standard_error >= 0.5
-    alone = [both for both in zero_or_less if both.standard_error == 0.5]
+    errors = [crossed_error(0.5, 16, draws(rng, 5, 200, 0.0, 0.0, 3.0)) for _ in range(40)]
+    assert min(both.standard_error for both in errors) == 0.5
+    alone = [both for both in errors if both.standard_error == 0.5]
     assert 10 < len(alone) < 30  # the estimate is below 0 half the time
     assert {both.df for both in alone} == {16}
 
@@ -132,11 +132,6 @@ def test_one_seed_takes_all_of_the_variance_for_the_sentences() -> None:
     differences = draws(np.random.default_rng(7), 1, 50, 0.0, 1.0, 1.0)
     expected = differences.var(axis=1, ddof=1)[0] / 50
     assert variance_of_sentences(differences) == pytest.approx(expected)
-
-
-def test_influences_are_paired_by_seed() -> None:
-    ours, theirs = [np.array([1.0, 2.0]), np.array([3.0, 4.0])], [np.ones(2), np.zeros(2)]
-    assert paired_influences(ours, theirs).tolist() == [[0, 1], [3, 4]]
 
 
 def test_what_is_lost_in_noise_has_one_degree_of_freedom() -> None:
@@ -160,14 +155,6 @@ def test_new_sentences_add_to_the_error_by_satterthwaite(n_seeds: int) -> None:
     noise = (mean * n_seeds / (n_seeds - 1)) ** 2 + (each / (n_seeds - 1)) ** 2
     df = (0.3**2 + between) ** 2 / (0.3**4 / 7 + noise / (n_sentences - 1))
     assert actual.df == pytest.approx(df)
-
-
-@pytest.mark.parametrize("reference", ["a", "ab"])
-def test_orders_that_a_side_does_not_have_are_not_counted(reference: str) -> None:
-    ours, theirs = ["a long translation"], [reference]
-    statistics = statistics_of(CHRF(), ours, theirs)
-    expected = CHRF().corpus_score(ours, [theirs]).score
-    assert chrf(statistics.sum(axis=0)) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("metric", [BLEU(), CHRF()], ids=["bleu", "chrf"])

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ablate import api
 from ablate.data.batches import Batch
-from ablate.measuring.flops import FlopCounter, count_flops
+from ablate.measuring.counts import FlopCounter, count_flops
 from ablate.model import Transformer, assemble
 from tests.tiny import MODEL_SLOTS, PAD, PARTS, VOCABULARY, companion, ids, spec, tiny
 

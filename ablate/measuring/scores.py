@@ -1,6 +1,6 @@
-"""The statistics of each test sentence, whose sums give the scores of a run.
+"""BLEU and chrF by sacreBLEU, exact match, and the statistics of each test sentence.
 
-I sentences.
+Sums of the statistics give the scores of a run. I sentences.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,32 @@ _BLEU += tuple(f"ngrams_{n}" for n in (1, 2, 3, 4))
 _CHRF = tuple(f"char_{of}_{n}" for n in range(1, 7) for of in ("hyp", "ref", "match"))
 _COLUMNS = (*_BLEU, *_CHRF, "characters", "target_tokens", "nll")
 _DECIMALS = 5  # of the NLL of a sentence, in nats
+
+
+def score(
+    hypotheses: Sequence[str], references: Sequence[str], *, is_tokenised: bool
+) -> dict[str, Any]:
+    """Score translations against one reference each.
+
+    ``bleu`` is sacreBLEU's default: cased, tokenised by 13a (Post 2018, arXiv:1804.08771).
+    ``bleu_lc_tok`` is lower-cased BLEU on the corpus' own tokens, as papers on Multi30k report it;
+    only for corpora that are tokenised. ``chrf`` is chrF2 (Popović 2015). ``exact_match`` is the
+    share of translations equal to their reference. All are percentages.
+
+    Args:
+        hypotheses: one per sentence.
+        references: one per sentence.
+        is_tokenised: whether the corpus is tokenised.
+    """
+    metrics: dict[str, Metric] = {"bleu": BLEU(tokenize="13a", force=True), "chrf": CHRF()}
+    if is_tokenised:
+        metrics["bleu_lc_tok"] = BLEU(tokenize="none", lowercase=True, force=True)
+    scores: dict[str, Any] = {}
+    for name, metric in metrics.items():
+        scores[name] = metric.corpus_score(list(hypotheses), [list(references)]).score
+        scores[f"{name}_signature"] = str(metric.get_signature())
+    n_equal = sum(h == r for h, r in zip(hypotheses, references, strict=True))
+    return {**scores, "exact_match": 100 * n_equal / len(references)}
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,11 @@
-"""Floating-point operations, counted in a training step on the meta device."""
+"""Parameters of a model, and floating-point operations of a training step, both counted.
+
+Operations are counted on the meta device, and parameters in the assembled model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -14,6 +17,34 @@ from torch.utils.flop_counter import flop_registry
 
 from ablate.data.batches import Batch
 from ablate.model import Transformer
+from ablate.registry import slots
+
+
+def count_parameters(model: Transformer) -> dict[str, Any]:
+    """Count the parameters of every part, without those of the parts inside it.
+
+    Returns:
+        ``total``; ``embedding``, all tables and the output matrix; and ``by_part``, which adds up
+        to the total: for each location the name of its part and its parameters.
+    """
+    parts = list(_parts(model))
+    by_part: dict[str, dict[str, Any]] = {
+        location: {"part": name, "parameters": 0} for location, name, _ in parts
+    }
+    counted: set[int] = set()
+    for location, _, module in reversed(parts):  # from the inside out
+        for parameter in module.parameters():
+            if id(parameter) not in counted:
+                counted.add(id(parameter))
+                by_part[location]["parameters"] += parameter.numel()
+    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        for transform in (stack.input_transform, stack.output_transform):  # the residual scheme's
+            for parameter in transform.parameters():
+                if id(parameter) not in counted:
+                    by_part[f"{side}.residual"]["parameters"] += parameter.numel()
+    total = sum(p.numel() for p in model.parameters())
+    assert total == sum(entry["parameters"] for entry in by_part.values()), "a part was missed"
+    return {"total": total, "embedding": by_part["embedding"]["parameters"], "by_part": by_part}
 
 
 class FlopCounter:
@@ -53,6 +84,19 @@ def count_flops(model: Transformer, batch: Batch, n_passes: float = 1) -> float:
     return FlopCounter().count(model, batch, n_passes)
 
 
+def _parts(model: Transformer) -> Iterator[tuple[str, str, nn.Module]]:
+    """Yield each part: location without the layer (``encoder.attention``), name, module."""
+    names: dict[type, str] = {
+        entry.cls: name for table in slots().values() for name, entry in table.items()
+    }
+    for path, module in model.named_modules():
+        if type(module) in names:
+            location = ".".join(
+                name for name in path.split(".") if name != "layers" and not name.isdigit()
+            )
+            yield location, names[type(module)], module
+
+
 _TensorKey = tuple[torch.Size, tuple[int, ...], torch.dtype, torch.device]
 """The shape, strides, type and device of a tensor."""
 _Cache = dict[tuple[Any, ...], tuple[list[_TensorKey | None], int]]
@@ -79,7 +123,10 @@ class _CountingMode(TorchDispatchMode):
         if key in self._cache:
             tensor_keys, cost = self._cache[key]
             self.total += cost
-            tensors = [None if x is None else _empty_tensor(*x) for x in tensor_keys]
+            tensors = [
+                None if x is None else torch.empty_strided(x[0], x[1], dtype=x[2], device=x[3])
+                for x in tensor_keys
+            ]
             return tensors[0] if len(tensors) == 1 else tuple(tensors)
         result = func(*args, **kwargs)
         formula: Callable[..., int] | None = flop_registry.get(func._overloadpacket)
@@ -107,9 +154,3 @@ def _key(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(map(_key, value))
     return type(value), value  # 1, 1.0 and True are equal, and are not treated alike
-
-
-def _empty_tensor(
-    shape: torch.Size, stride: tuple[int, ...], dtype: torch.dtype, device: torch.device
-) -> Tensor:
-    return torch.empty_strided(shape, stride, dtype=dtype, device=device)
