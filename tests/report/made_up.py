@@ -11,6 +11,7 @@ import ablate.data
 import ablate.decoding
 import ablate.parts  # noqa: F401  (parts enter the registry when their rooms are imported)
 from ablate.config import Experiment, load
+from ablate.report import Table
 
 SETS = ("test", "test_long", "test_novel")
 BLEU_SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.5.1"
@@ -105,3 +106,13 @@ def without_result(status: str, error: str, name: str, seed: int) -> dict[str, A
     whole = record(name, seed)
     known = ("spec", "params", "corpus", "tokenizer", "hardware", "versions", "git", "engine")
     return {"status": status, "error": error, **{key: whole[key] for key in known}}
+
+
+def notes(of: Table) -> dict[str, str]:
+    """Return the footnotes of a table by their labels."""
+    return {note.label: note.text for note in of.footnotes}
+
+
+def texts(of: Table, key: str) -> list[str]:
+    """Return the texts of a column, baseline first."""
+    return [cell.text for cell in of.column(key)]

@@ -13,7 +13,7 @@ import pytest
 from rich.cells import cell_len
 
 from ablate.analysis import STATUSES
-from ablate.errors import SpecError, StoreError
+from ablate.errors import SpecError
 from ablate.report import FORMATS, Table, format_of, render, tabulate, write_tables
 from ablate.report.table import Cell, Line
 from tests.report import made_up
@@ -32,6 +32,11 @@ def hostile(tmp_path: Path) -> Table:
     return tabulate(experiment, made_up.records(experiment))
 
 
+def lines_of(each: Table, format_: str = "csv", *columns: str) -> list[dict[str, str]]:
+    text = render(each, format_, columns=list(columns) or None)
+    return list(csv.DictReader(io.StringIO(text)))
+
+
 def numbers(text: str) -> list[str]:
     return re.findall(r"\d+\.\d+", text)
 
@@ -48,16 +53,6 @@ def test_every_format_ends_in_a_newline_and_names_every_row(
         )
 
 
-@pytest.mark.parametrize("format_", ["terminal", "markdown", "html"])
-def test_people_see_every_number_of_the_table(format_: str, whole: Table) -> None:
-    text = re.sub(r"</?span[^>]*>", "", render(whole, format_))
-    for block in whole.blocks:
-        for line in block.lines:
-            for cell in line.cells:
-                assert cell.value in text
-                assert cell.aside in text
-
-
 @pytest.mark.parametrize("format_", ["terminal", "markdown"])
 def test_the_conclusion_ends_the_text(format_: str, whole: Table) -> None:
     text = " ".join(re.sub(r"[*{}\\]", "", render(whole, format_)).split())
@@ -72,11 +67,15 @@ def _pipes(text: str) -> list[list[str]]:
     return [block.splitlines() for block in blocks]
 
 
-def test_markdown_reads_back(broken: Table) -> None:
+def test_markdown_reads_back_whatever_a_row_is_called(broken: Table, hostile: Table) -> None:
+    for block, lines in zip(hostile.blocks, _pipes(render(hostile, "markdown")), strict=True):
+        counts = {len(re.findall(r"(?<!\\)\|", line)) for line in lines}
+        assert counts == {len(block.columns) + 1}
+        assert "<i>" not in "".join(lines)
     for block, lines in zip(broken.blocks, _pipes(render(broken, "markdown")), strict=True):
         assert len({len(line) for line in lines}) == 1
         cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
-        assert cells[0] == [column.title.replace("_", "_") for column in block.columns]
+        assert cells[0] == [column.title for column in block.columns]
         for line, read in zip(block.lines, cells[2:], strict=True):
             assert [re.sub(r"\s+", " ", text.strip("*").replace("\\", "")) for text in read] == [
                 c.text for c in line.cells
@@ -84,15 +83,8 @@ def test_markdown_reads_back(broken: Table) -> None:
         assert [rule.endswith(":") for rule in cells[1]] == [c.is_number for c in block.columns]
 
 
-def test_markdown_keeps_the_number_of_columns_whatever_a_row_is_called(hostile: Table) -> None:
-    for block, lines in zip(hostile.blocks, _pipes(render(hostile, "markdown")), strict=True):
-        counts = {len(re.findall(r"(?<!\\)\|", line)) for line in lines}
-        assert counts == {len(block.columns) + 1}
-        assert "<i>" not in "".join(lines)
-
-
 def test_csv_reads_back_at_full_precision(whole: Table) -> None:
-    rows = list(csv.DictReader(io.StringIO(render(whole, "csv", columns=["all"]))))
+    rows = lines_of(whole, "csv", "all")
     for line, row in zip(whole.lines, rows, strict=True):
         assert row["row"] == line.summary.name
         assert {path for path in line.changes if row[f"change.{path}"]} == set(line.changes)
@@ -117,7 +109,7 @@ def test_csv_reads_back_at_full_precision(whole: Table) -> None:
 
 
 def test_csv_holds_both_intervals_with_their_method(whole: Table) -> None:
-    rows = list(csv.DictReader(io.StringIO(render(whole, "csv", columns=["all"]))))
+    rows = lines_of(whole, "csv", "all")
     for name, compared in whole.comparisons.items():
         assert rows[0][f"{name}.difference.estimate"] == ""
         for row, each in zip(rows[1:], compared.differences.values(), strict=True):
@@ -157,14 +149,10 @@ def test_a_csv_is_brief_unless_all_is_asked_for(whole: Table) -> None:
 
 
 def test_every_csv_has_the_signatures_of_its_metrics(whole: Table) -> None:
-    for columns in (None, ["all"]):
-        rows = list(csv.DictReader(io.StringIO(render(whole, "csv", columns=columns))))
+    for rows in (lines_of(whole), lines_of(whole, "csv", "all")):
         assert {row["signature.bleu"] for row in rows} == {made_up.BLEU_SIGNATURE}
         assert {row["signature.chrf"] for row in rows} == {made_up.CHRF_SIGNATURE}
-    signatures = {
-        row["metric"]: row["signature"]
-        for row in csv.DictReader(io.StringIO(render(whole, "by-seed")))
-    }
+    signatures = {row["metric"]: row["signature"] for row in lines_of(whole, "by-seed")}
     assert signatures["test.test.bleu"] == signatures["test.test_long.bleu"]
     assert signatures["test.test.bleu"] == made_up.BLEU_SIGNATURE
     assert signatures["test.test.chrf"] == made_up.CHRF_SIGNATURE
@@ -182,7 +170,7 @@ def test_a_format_that_holds_every_number_has_no_columns_to_choose(
 
 
 def test_the_long_form_has_every_number_of_every_seed(whole: Table, broken: Table) -> None:
-    rows = list(csv.DictReader(io.StringIO(render(whole, "by-seed"))))
+    rows = lines_of(whole, "by-seed")
     for line in whole.lines:
         for name, estimate in line.summary.metrics.items():
             values = {
@@ -191,7 +179,7 @@ def test_the_long_form_has_every_number_of_every_seed(whole: Table, broken: Tabl
                 if (row["row"], row["metric"]) == (line.summary.name, name)
             }
             assert values == estimate.values
-    rows = list(csv.DictReader(io.StringIO(render(broken, "by-seed"))))
+    rows = lines_of(broken, "by-seed")
     of_run = {"row": "literal", "seed": "2", "status": "missing"}
     assert of_run | {"metric": "", "value": "", "signature": ""} in rows
 
@@ -206,10 +194,7 @@ def test_the_suffix_decides_the_format(name: str, format_: str) -> None:
 
 
 def test_csv_counts_what_is_not_done(broken: Table) -> None:
-    rows = {
-        row["row"]: row
-        for row in csv.DictReader(io.StringIO(render(broken, "csv", columns=["all"])))
-    }
+    rows = {row["row"]: row for row in lines_of(broken, "csv", "all")}
     counts = {name: {s: int(row[f"runs.{s}"]) for s in STATUSES} for name, row in rows.items()}
     nothing = dict.fromkeys(STATUSES, 0)
     assert counts["learned"] == {**nothing, "done": 2, "diverged": 1}
@@ -376,12 +361,6 @@ def test_tables_are_written_under_their_names(whole: Table, tmp_path: Path) -> N
     assert (folder / "table.md").read_text(encoding="utf-8") == render(whole, "markdown")
 
 
-def test_a_folder_that_is_a_file_is_a_clear_error(whole: Table, tmp_path: Path) -> None:
-    (tmp_path / "results").write_text("in the way", encoding="utf-8")
-    with pytest.raises(StoreError, match="results"):
-        write_tables(whole, tmp_path / "results")
-
-
 def _numbers_of_rows(text: str, names: list[str]) -> dict[str, list[float]]:
     """Return the numbers behind each row's name, of all its lines, in their order."""
     plain = re.sub(
@@ -407,7 +386,7 @@ def test_all_formats_hold_the_same_numbers_in_the_same_order(whole: Table) -> No
         for form, actual in read.items():
             assert actual[line.summary.name] == expected[line.summary.name], form
     plain = json.loads(render(whole, "json"))["rows"]
-    rows = list(csv.DictReader(io.StringIO(render(whole, "csv"))))
+    rows = lines_of(whole)
     for name, of_json, of_csv in zip(names, plain, rows, strict=True):
         mean = of_json["metrics"]["test.test.bleu"]["mean"]
         assert float(of_csv["test.test.bleu.mean"]) == mean

@@ -1,0 +1,100 @@
+"""What the footnotes of a table say of its runs: reasons, provenance, choices, execution."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ablate.config import Experiment
+from ablate.config.choices import with_match
+from ablate.report import Table, tabulate
+from ablate.wording import and_list
+from tests.report import made_up
+from tests.report.made_up import notes
+
+
+def test_they_tell_the_reasons(broken: Table) -> None:
+    footnotes = notes(broken)
+    assert "learned: 1, 2; literal: 1, 3" in footnotes["†"]
+    assert footnotes["learned, seed 3"] == "diverged: the loss became NaN at step 12"
+    assert footnotes["heads_1, seeds 1, 2, 3"] == "out of memory: no room | here"
+
+
+def test_they_tell_what_one_needs_to_repeat_it(whole: Table) -> None:
+    footnotes = notes(whole)
+    assert footnotes["chrF"].startswith(made_up.CHRF_SIGNATURE)
+    expected = {
+        "BLEU": made_up.BLEU_SIGNATURE,
+        "corpus": "synthetic, en → xx, 20,000 training pairs, content 9f86d081884c",
+        "note": "3 over-long pairs were skipped",
+        "tokenizer": "bpe, 500 source and 510 target entries, content ab12cd34ef56",
+        "hardware": "cpu, Abacus 9, 1 thread",
+        "software": "ablate 0.1.0 · torch 2.13.0; eager engine, fp32",
+        "commit": "9839b24aa1bb with changes that were not committed",
+        "seeds": "1, 2, 3",
+    }
+    assert {label: footnotes[label] for label in expected} == expected
+
+
+def test_every_metric_that_is_shown_has_its_signature(tmp_path: Path) -> None:
+    head = f"metrics: [chrf, {{name: comet, model: weights.ckpt}}]\n{made_up.HEAD}"
+    experiment = made_up.experiment(tmp_path, head=head)
+    records = made_up.records(experiment)
+    for record in records.values():
+        scores = {"comet": record["test"]["test"]["chrf"], "comet_signature": "comet|model:w"}
+        record["test"]["test"] |= scores
+    footnotes = notes(tabulate(experiment, records))
+    assert footnotes["comet"] == "comet|model:w"
+    assert footnotes["chrF"] == made_up.CHRF_SIGNATURE  # a column, and not in the CSV alone
+
+
+def test_rows_to_be_matched_are_not_said_to_be_within_the_tolerance(tmp_path: Path) -> None:
+    head = f"match: {{on: time, via: model.feed_forward.d_ff}}\n{made_up.HEAD}"
+    experiment = made_up.experiment(tmp_path, head=head)
+    for values, text in (
+        ({"learned": 40, "literal": None}, "in learned; all other rows are within it as they are"),
+        ({"learned": 40, "literal": None, "heads_1": 48}, "in learned and heads_1"),
+        ({"learned": None, "literal": None, "heads_1": None}, "in no row"),
+    ):
+        missing = [row for row, value in values.items() if value is None]
+        footnote = notes(tabulate(with_match(experiment, values), {}))["matched"]
+        assert footnote.endswith(f"was solved for {text}; not done yet: {and_list(missing)}")
+
+
+def test_records_that_differ_are_told_apart(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    records["learned", 2]["hardware"] = {"device": "cuda", "device_name": "G1", "cpu": "Abacus 9"}
+    records["learned", 2]["engine_note"] = "not graph: position: mine depends on numbers"
+    footnotes = notes(tabulate(experiment, records))
+    hardware = "cpu, Abacus 9, 1 thread (11 runs); cuda, G1, host Abacus 9 (1 run)"
+    assert footnotes["hardware"] == hardware
+    assert "eager engine, fp32 (" in footnotes["software"]
+    text = "eager engine (not graph: position: mine depends on numbers), fp32 (1 run)"
+    assert text in footnotes["software"]
+
+
+def test_they_name_rows_that_were_not_executed_as_was_asked_for(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    divided = {"n": 4, "factor": 2, "note": "each micro-batch draws dropout of its own"}
+    for seed in (1, 3):
+        records["learned", seed] |= {"micro_batching": divided}
+        records["learned", seed]["speed"]["micro_batch_factor"] = 2
+    records["literal", 2] |= {"micro_batching": divided, "engine_note": "not compile: no luck"}
+    laid_out = tabulate(experiment, records)
+    text = (
+        "out of memory with whole batches; done in micro-batches of 1/4 of a batch, with the same "
+        "target tokens in every update: each micro-batch draws dropout of its own"
+    )
+    assert notes(laid_out)["learned, seeds 1, 3"] == text
+    assert [note.text for note in laid_out.footnotes if "literal" in note.label] == [
+        f"{text}; speed and memory were measured with parts 2 times as large",
+        "eager engine, not compile: no luck",
+    ]
+    assert not any(label.startswith("baseline,") for label in notes(laid_out))
+    records["literal", 2]["speed"]["engine"] = "compile"
+    records["learned", 2] |= {"status": "oom", "error": "no room", "micro_batching": {"factor": 8}}
+    texts = [note.text for note in tabulate(experiment, records).footnotes]
+    measured = "speed and memory were measured with the compile engine"
+    assert f"eager engine, not compile: no luck; {measured}" in texts
+    assert "tried in micro-batches 1/8 of the usual size too" in texts

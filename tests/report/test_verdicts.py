@@ -1,0 +1,249 @@
+"""Conclusions, verdicts, and how a table says what its intervals hold for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from ablate.config import Experiment, load
+from ablate.report import Table, tabulate
+from ablate.report.values import MINUS, NOTHING, signed
+from tests.report import made_up
+from tests.report.made_up import notes, texts
+
+SEEDS = (1, 2, 3)
+DIFFERENCE = "test.test.bleu.difference"
+
+
+def marks(of: Table, key: str) -> list[str]:
+    return [cell.mark for cell in of.column(key)]
+
+
+def _shift(records: made_up.Records, spread: float = 0.1, **by: float) -> None:
+    """Let the BLEU of rows lie above the baseline's, about the same with every seed."""
+    for row in by:
+        for seed in SEEDS:
+            bleu = records["baseline", seed]["test"]["test"]["bleu"]
+            own = spread * (seed - 2) * (1 if row == "learned" else -1)
+            records[row, seed]["test"]["test"]["bleu"] = bleu + by[row] + own
+
+
+def test_verdicts_follow_from_the_intervals_and_what_is_negligible(
+    tmp_path: Path, experiment: Experiment, records: made_up.Records
+) -> None:
+    _shift(records, learned=-2.5, literal=1.4, heads_1=0.0)
+    laid_out = tabulate(experiment, records)
+    assert texts(laid_out, DIFFERENCE) == ["", f"{MINUS}2.5", "+1.4", "0.0"]
+    assert texts(laid_out, "verdict") == ["", "worse", "better", "no difference"]
+    assert laid_out.conclusion == (
+        "By BLEU on test, literal is better than the baseline; learned is worse than the baseline; "
+        "heads_1 differs from the baseline by less than 1 BLEU."
+    )
+    head = f"negligible: {{bleu: 4, nll: 1}}\n{made_up.HEAD}"
+    laid_out = tabulate(made_up.experiment(tmp_path, head=head), records)
+    assert texts(laid_out, "verdict")[1:] == ["no difference"] * 3
+    assert "±4 BLEU (±1 nats)" in notes(laid_out)["verdict"]
+    assert [c.detail for c in laid_out.columns if c.key == "verdict"] == ["±4 BLEU"]
+
+
+def test_the_conclusion_says_more_where_the_loss_does_and_counts_no_seed_that_is_not_done(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    _shift(records, spread=3.0, learned=0.0, literal=0.0, heads_1=0.0)
+    for row, seed in records:
+        nll = records["baseline", seed]["test"]["test"]["nll"]
+        more = {"baseline": 0.0, "learned": 0.3}.get(row, 0.001 * seed)
+        records[row, seed]["test"]["test"]["nll"] = nll + more
+    unknown = "cannot tell learned, literal and heads_1 from the baseline; by NLL, learned is worse"
+    assert tabulate(experiment, records).conclusion == f"By BLEU on test, 3 seeds {unknown}."
+    del records["heads_1", 3]
+    actual = tabulate(experiment, records).conclusion
+    assert actual.startswith(f"By BLEU on test, the runs that are done {unknown}")
+
+
+def test_many_rows_are_counted_in_the_conclusion(tmp_path: Path) -> None:
+    grid = "".join(f"  row_{n}: {{model.feed_forward.d_ff: {n}}}\n" for n in range(33, 41))
+    experiment = made_up.experiment(tmp_path, f"\n{grid}")
+    conclusion = tabulate(experiment, made_up.records(experiment)).conclusion
+    assert "row_33, row_34, row_35 and 4 more" in conclusion
+
+
+def test_what_is_not_done_is_counted_and_marked(broken: Table) -> None:
+    assert texts(broken, "done") == ["3/3", "2/3§", "2/3", "0/3"]
+    assert marks(broken, "test.test.bleu") == ["", "†", "†", ""]
+    assert marks(broken, DIFFERENCE)[2] == "†"
+    assert [texts(broken, key)[3] for key in ("test.test.bleu", DIFFERENCE)] == [NOTHING] * 2
+    assert broken.column("params.total")[3].value == "1.32"  # what is known is shown
+    assert notes(broken)["missing runs"] == "literal: 1"
+    ending = "learned diverged with 1 of 3 seeds; heads_1 cannot be compared."
+    assert broken.conclusion.endswith(ending)
+
+
+def test_a_row_that_diverged_has_no_interval_and_the_seeds_that_it_won(
+    records: made_up.Records, broken: Table
+) -> None:
+    baseline, own = (
+        [records[row, seed]["test"]["test"]["bleu"] for seed in seeds]
+        for row, seeds in (("baseline", SEEDS), ("learned", SEEDS[:2]))
+    )
+    pairs = [ours - theirs for ours, theirs in zip(own, baseline, strict=False)]
+    mean = (sum(pairs) - baseline[2]) / 3
+    assert texts(broken, DIFFERENCE)[1] == f"{signed(mean, 1)}§"
+    assert texts(broken, f"{DIFFERENCE}.interval")[1] == NOTHING
+    assert texts(broken, "verdict")[1] == f"won {sum(pair > 0 for pair in pairs)} of 3"
+    footnote = notes(broken)["§"]
+    assert footnote.startswith("learned: a row with diverged seeds has no")
+    assert "A marked difference counts a divergence as 0" in footnote
+    assert footnote.endswith("the verdict is how many seeds the row won of those that both have.")
+
+
+def _spread(records: made_up.Records, metric: str, row: str, own: Sequence[float]) -> None:
+    """Let one row have its own values of a measure, and all others spread alike and little."""
+    rows = list(dict.fromkeys(name for name, _ in records))
+    for name, seed in records:
+        little = 0.01 * math.cos(rows.index(name) + seed * math.tau / 3)
+        value = own[seed - 1] if name == row else 2 + little
+        records[name, seed]["test"]["test"][metric] = value
+
+
+def test_departures_are_said_of_the_columns_that_have_them(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    _spread(records, "bleu", "", ())
+    _spread(records, "nll", "literal", (2.0, 3.0, 4.5))
+    laid_out = tabulate(experiment, records)
+    assert marks(laid_out, f"{DIFFERENCE}.interval") == [""] * 4
+    assert marks(laid_out, "test.test.nll.difference.interval")[2] == "‡"
+    assert notes(laid_out)["‡"].startswith("literal (NLL): the spread over seeds departs")
+    _spread(records, "bleu", "heads_1", (2.0, 30.0, 45.0))
+    _spread(records, "nll", "baseline", (2.0, 3.0, 4.5))
+    text = notes(tabulate(experiment, records))["‡"]
+    assert "so that every interval of NLL is of the row's own paired differences" in text
+    assert "; heads_1 (BLEU): the spread over seeds departs" in text
+    _spread(records, "nll", "", ())
+    laid_out = tabulate(experiment, records)
+    assert marks(laid_out, f"{DIFFERENCE}.interval")[3] == "‡"
+    assert notes(laid_out)["‡"].startswith("heads_1: the spread over seeds departs")
+
+
+def _stand_out(records: made_up.Records, metric: str, row: str, spread: float) -> None:
+    """Let one row spread more than the others in a measure."""
+    rows = list(dict.fromkeys(name for name, _ in records))
+    for name, seed in records:
+        error = math.cos(rows.index(name) + seed * math.tau / 3)
+        value = 40 + (spread if name == row else 1) * error
+        records[name, seed]["test"]["test"][metric] = value
+
+
+def test_the_level_that_is_named_is_that_of_the_tests_that_were_made(tmp_path: Path) -> None:
+    """It depends on the runs that a row has, not on the seeds that are asked for."""
+    experiment = made_up.experiment(tmp_path, seeds="[1, 2, 3, 4, 5]")
+    records = {run: of for run, of in made_up.records(experiment).items() if run[1] < 4}
+    for record in records.values():
+        record["test"] = {"test": record["test"]["test"] | {"nll": 1.0}}
+    _stand_out(records, "bleu", "heads_1", 5)
+    assert "stands out (F test at 0.2), so that" in notes(tabulate(experiment, records))["‡"]
+    del records["heads_1", 3]
+    _stand_out(records, "bleu", "heads_1", 12)
+    assert "stands out (F test at 0.4), so that" in notes(tabulate(experiment, records))["‡"]
+    _stand_out(records, "nll", "literal", 5)
+    footnote = notes(tabulate(experiment, records))["‡"]
+    assert "stands out (F test at 0.2 to 0.4, depending on the row's runs), so that" in footnote
+
+
+def test_beside_a_baseline_that_diverged_nothing_is_judged_or_fitted(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    records["baseline", 2] = made_up.without_result("diverged", "NaN", "baseline", 2)
+    del records["literal", 3]
+    laid_out = tabulate(experiment, records)
+    assert laid_out.conclusion == "The baseline diverged with 1 of 3 seeds: no verdicts."
+    assert "verdict" not in [column.key for column in laid_out.columns]
+    footnotes = notes(laid_out)
+    assert footnotes["intervals"] == "none: the baseline diverged with 1 of 3 seeds."
+    assert footnotes["§"].endswith("be it the row's or the baseline's, and no row has a verdict.")
+    assert footnotes["†"].endswith("(baseline: 1, 3; literal: 1, 2).")
+    assert marks(laid_out, DIFFERENCE) == ["", "§", "§", "§"]
+
+
+def test_a_row_that_is_compared_by_its_own_pairs_is_not_said_to_be_fitted(tmp_path: Path) -> None:
+    experiment = made_up.experiment(tmp_path, seeds="[1, 2, 3, 4]")
+    records = made_up.records(experiment)
+    for record in records.values():
+        record["test"] = {"test": record["test"]["test"]}
+    for seed in (2, 3, 4):
+        of_test, of_dev = records["literal", seed]["test"]["test"], records["literal", seed]["dev"]
+        for metric in ("bleu", "chrf", "exact_match", "nll", "bits_per_character"):
+            of_test[metric] = of_dev["nll"] = 40.0 + 300 * (seed % 2) - seed
+    del records["literal", 1]
+    laid_out = tabulate(experiment, records)
+    assert notes(laid_out)["‡"].startswith("literal (BLEU and NLL): the spread over seeds departs")
+    assert notes(laid_out)["†"].endswith("(literal: 2, 3, 4).")
+
+
+def test_rows_that_diverged_are_told_apart_by_how_often(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    for run in (*(("learned", seed) for seed in SEEDS), ("literal", 2)):
+        records[run] = made_up.without_result("diverged", "NaN", *run)
+    laid_out = tabulate(experiment, records)
+    text = "; learned diverged with all seeds; literal diverged with 1 of 3 seeds"
+    assert text in laid_out.conclusion
+    assert notes(laid_out)["intervals"].startswith("95% CI")
+    records["heads_1", 3] = made_up.without_result("diverged", "NaN", "heads_1", 3)
+    laid_out = tabulate(experiment, records)
+    assert "literal and heads_1 diverged with 1 of 3 seeds" in laid_out.conclusion
+    assert notes(laid_out)["intervals"] == (
+        "none: every row but the baseline diverged with some or all of its seeds."
+    )
+
+
+@pytest.mark.parametrize("has_diverged", [False, True])
+def test_one_seed_gets_no_verdict_and_a_footnote_that_says_so(
+    tmp_path: Path, has_diverged: bool
+) -> None:
+    experiment = made_up.experiment(tmp_path, seeds="[7]")
+    records = made_up.records(experiment)
+    if has_diverged:
+        records["learned", 7] = made_up.without_result("diverged", "NaN", "learned", 7)
+    laid_out = tabulate(experiment, records)
+    keys = [column.key for column in laid_out.columns]
+    assert DIFFERENCE in keys
+    assert not {f"{DIFFERENCE}.interval", "verdict"} & set(keys)
+    assert notes(laid_out)["seed"] == "7"
+    assert notes(laid_out)["intervals"].startswith("none: with one seed")
+    assert laid_out.conclusion.startswith("With one seed no difference can be told from chance")
+    assert not has_diverged or notes(laid_out)["§"].endswith("no row has a verdict.")
+
+
+def test_the_first_footnotes_say_how_to_read_the_table(
+    experiment: Experiment, records: made_up.Records, whole: Table
+) -> None:
+    assert [note.label for note in whole.footnotes][:3] == ["intervals", "verdict", "budget"]
+    compared = whole.comparisons["test.test.bleu"]
+    text = notes(whole)["intervals"]
+    assert "all 3 of a column hold together" in text
+    assert f"Dunnett's distribution, constant {compared.family.critical:.2f}" in text
+    assert f"± {compared.sd:.2f} BLEU" in text
+    assert "6 degrees of freedom" in text
+    assert compared.detectable is not None
+    assert f"a true difference of {compared.detectable.high:.1f} BLEU" in text
+    del records["literal", 2]
+    records["learned", 1]["test"]["test"]["nll"] = math.inf  # one interval less in its column
+    partial = tabulate(experiment, records)
+    least = partial.comparisons["test.test.bleu"].detectable
+    assert least is not None
+    text = notes(partial)["intervals"]
+    assert text.startswith("95% CI: all of a column hold together with that probability")
+    assert f"of {least.low:.1f} to {least.high:.1f} BLEU" in text
+
+
+def test_an_experiment_without_variants_has_nothing_to_compare(tmp_path: Path) -> None:
+    (tmp_path / "alone.yaml").write_text(made_up.HEAD, encoding="utf-8")
+    experiment = load(tmp_path / "alone.yaml")
+    laid_out = tabulate(experiment, made_up.records(experiment))
+    assert laid_out.conclusion.startswith("There is nothing to compare")
+    assert "intervals" not in notes(laid_out)
