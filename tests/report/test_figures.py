@@ -52,10 +52,15 @@ def texts(svg: Path) -> str:
     return "\n".join(each.text or "" for each in root.iter() if callable(each.tag))
 
 
+def drawn(drawing: Drawing | None) -> Drawing:
+    """Return what must have been drawn."""
+    assert drawing is not None
+    return drawing
+
+
 def saved(drawing: Drawing | None, folder: Path) -> list[Path]:
     """Save what must have been drawn."""
-    assert drawing is not None
-    return drawing.save(folder)
+    return drawn(drawing).save(folder)
 
 
 def test_every_row_is_named_in_the_figure(
@@ -71,8 +76,7 @@ def test_every_row_is_named_in_the_figure(
 def test_characters_without_a_glyph_are_told_once_in_a_sentence(
     experiment: Experiment, curves: dict[tuple[str, int], Path], tmp_path: Path
 ) -> None:
-    drawing = draw_curves(experiment, curves)
-    assert drawing is not None
+    drawing = drawn(draw_curves(experiment, curves))
     drawing.figure.suptitle("\ue000, \ue001, \ue000")  # for private use: in no font
     with pytest.warns(MissingGlyphWarning) as caught:
         drawing.save(tmp_path)
@@ -120,8 +124,7 @@ def test_means_leave_out_what_diverged(experiment: Experiment, tmp_path: Path) -
         ("baseline", seed): write_curve(tmp_path / f"{seed}.csv", 40 if seed < 3 else 10, seed)
         for seed in experiment.seeds
     }
-    drawing = draw_curves(experiment, some, [("baseline", 3)])
-    assert drawing is not None
+    drawing = drawn(draw_curves(experiment, some, [("baseline", 3)]))
     mean, *seeds = drawing.figure.axes[1].get_lines()
     steps, values = mean.get_data()
     assert np.asarray(steps).tolist() == [10, 20, 30, 40]
@@ -137,8 +140,7 @@ def test_many_rows_have_a_panel_each(tmp_path: Path) -> None:
         for row in experiment.rows
         for seed in (1, 2)
     }
-    drawing = draw_curves(experiment, curves)
-    assert drawing is not None
+    drawing = drawn(draw_curves(experiment, curves))
     titles = [axes.get_title(loc="left") for axes in drawing.figure.axes]
     assert titles == [row.name for row in experiment.rows[1:]]
     assert all(len(axes.get_lines()) == 4 for axes in drawing.figure.axes)  # two means, two seeds
@@ -152,9 +154,8 @@ def test_without_evaluations_the_training_loss_stands_alone(
     experiment: Experiment, tmp_path: Path
 ) -> None:
     path = write_curve(tmp_path / "curve.csv", has_dev=False)
-    drawing = draw_curves(experiment, {("baseline", 1): path})
+    drawing = drawn(draw_curves(experiment, {("baseline", 1): path}))
     svg, *_ = saved(drawing, tmp_path)
-    assert drawing is not None
     assert drawing.title == "Training loss over the steps"
     assert "baseline" in texts(svg)
     assert "Dev NLL" not in texts(svg)

@@ -31,7 +31,7 @@ from ablate.report.figures.lengths import bins_of
 from ablate.report.figures.style import COLOURS
 from ablate.report.results import Results
 from tests.report import made_up
-from tests.report.test_figures import saved, texts
+from tests.report.test_figures import drawn, saved, texts
 
 pytestmark = pytest.mark.figures
 
@@ -68,17 +68,21 @@ def _sentences(rows: Sequence[str], seeds: Sequence[int]) -> Sentences:
     }
 
 
+@pytest.fixture
+def results(experiment: Experiment, records: made_up.Records) -> Results:
+    return Results.of(experiment, records, {})
+
+
 def test_the_forest_plot_has_the_numbers_of_the_table(
-    experiment: Experiment, records: made_up.Records, tmp_path: Path
+    experiment: Experiment, results: Results, tmp_path: Path
 ) -> None:
-    results = Results.of(experiment, records, {})
     svg, png, numbers = saved(draw_differences(results), tmp_path)
     assert (svg.name, png.stat().st_size > 10_000) == ("differences.svg", True)
-    drawn = texts(svg)
+    written = texts(svg)
     for row in experiment.rows[1:]:
-        assert row.name in drawn
-    assert "right is better" in drawn
-    assert "left is better" in drawn
+        assert row.name in written
+    assert "right is better" in written
+    assert "left is better" in written
     lines = _lines(numbers)
     for metric in ("test.test.bleu", "test.test.nll"):
         for row in experiment.rows[1:]:
@@ -136,9 +140,13 @@ def test_nothing_is_drawn_of_nothing(experiment: Experiment) -> None:
 
 
 def test_costs_are_those_of_the_records(
-    experiment: Experiment, records: made_up.Records, tmp_path: Path
+    experiment: Experiment, records: made_up.Records, results: Results, tmp_path: Path
 ) -> None:
-    svg, _, numbers = saved(draw_costs(Results.of(experiment, records, {})), tmp_path)
+    drawing = drawn(draw_costs(results))
+    for axes in (drawing.figure.axes[0], drawing.figure.axes[2]):
+        low, high = axes.get_xlim()
+        assert high > 1.09 * low, "next to nothing looks like a difference"
+    svg, _, numbers = saved(drawing, tmp_path)
     lines = _lines(numbers)
     assert float(lines["parameters", "learned"]["cost"]) == 1_354_000
     scores = [records["learned", seed]["test"]["test"]["bleu"] for seed in experiment.seeds]
@@ -167,37 +175,21 @@ def test_the_front_has_what_nothing_cheaper_is_as_good_as(
     assert pareto_front(points) == front
 
 
-def test_the_front_does_not_join_a_row_with_diverged_seeds(
+def test_a_row_with_diverged_seeds_is_hollow_and_the_front_does_not_join_it(
     experiment: Experiment, records: made_up.Records
 ) -> None:
     for (row, seed), record in records.items():
         record["test"]["test"]["bleu"] = {"learned": 80, "heads_1": 20}.get(row, 40) + seed / 10
-
-    def is_joined() -> bool:
-        drawing = draw_costs(Results.of(experiment, records, {}))
-        assert drawing is not None
-        *_, parameters = drawing.figure.axes
-        return COLOURS[1] in [line.get_color() for line in parameters.lines]
-
-    assert is_joined()
-    records["learned", 3] = made_up.without_result("diverged", "NaN", "learned", 3)
-    assert not is_joined()
-
-
-def test_costs_show_which_rows_have_diverged_seeds(
-    experiment: Experiment, records: made_up.Records
-) -> None:
-    def n_hollow() -> int:
-        drawing = draw_costs(Results.of(experiment, records, {}))
-        assert drawing is not None
-        legend = " ".join(drawing.figure.get_supxlabel().split())
-        faces = [line.get_markerfacecolor() for line in drawing.figure.axes[0].lines]
-        assert ("hollow: without the seeds" in legend) == ("white" in faces)
-        return faces.count("white")
-
-    assert n_hollow() == 0
-    records["learned", 3] = made_up.without_result("diverged", "NaN", "learned", 3)
-    assert n_hollow() == 1
+    for has_diverged in (False, True):
+        if has_diverged:
+            records["learned", 3] = made_up.without_result("diverged", "NaN", "learned", 3)
+        figure = drawn(draw_costs(Results.of(experiment, records, {}))).figure
+        colours = [line.get_color() for line in figure.axes[2].lines]
+        assert (COLOURS[1] in colours) is not has_diverged
+        faces = [line.get_markerfacecolor() for line in figure.axes[0].lines]
+        assert faces.count("white") == has_diverged
+        legend = " ".join(figure.get_supxlabel().split())
+        assert ("hollow: without the seeds" in legend) is has_diverged
 
 
 def test_bleu_of_a_bin_is_that_of_its_sentences() -> None:
@@ -213,11 +205,11 @@ def test_bleu_of_a_bin_is_that_of_its_sentences() -> None:
 
 
 def test_lengths_show_where_a_row_loses(
-    experiment: Experiment, records: made_up.Records, tmp_path: Path
+    experiment: Experiment, results: Results, tmp_path: Path
 ) -> None:
     rows = [row.name for row in experiment.rows]
     sentences = _sentences(rows, experiment.seeds)
-    drawing = draw_lengths(Results.of(experiment, records, {}), sentences)
+    drawing = draw_lengths(results, sentences)
     svg, _, numbers = saved(drawing, tmp_path)
     lines = _lines(numbers)
     assert {row for row, _ in lines} == set(rows[1:])
@@ -230,13 +222,12 @@ def test_lengths_show_where_a_row_loses(
 
 
 def test_lengths_smooth_a_bleu_without_matches_as_tables_do(
-    experiment: Experiment, records: made_up.Records
+    experiment: Experiment, results: Results
 ) -> None:
     sentences = _sentences([row.name for row in experiment.rows], experiment.seeds)
     for seed in experiment.seeds:
         sentences["learned", seed]["test"].bleu[:, 5] = 0  # matches of 4 tokens
-    drawing = draw_lengths(Results.of(experiment, records, {}), sentences)
-    assert drawing is not None
+    drawing = drawn(draw_lengths(results, sentences))
     *_, line = (line for line in drawing.numbers if line["row"] == "learned")
     both = (sentences[row, 1]["test"].bleu for row in ("learned", "baseline"))
     chosen = [counts[counts[:, 1] >= line["length.low"]].sum(axis=0).tolist() for counts in both]
@@ -258,42 +249,28 @@ def test_lengths_have_no_interval_where_seeds_diverged(
     sentences = _sentences([row.name for row in experiment.rows], experiment.seeds)
     kept = {run: of for run, of in sentences.items() if run != (row, 3)}
     records[row, 3] = made_up.without_result("diverged", "NaN", row, 3)
-    drawing = draw_lengths(Results.of(experiment, records, {}), kept)
-    assert drawing is not None
+    drawing = drawn(draw_lengths(Results.of(experiment, records, {}), kept))
     assert {line["row"] for line in drawing.numbers if line["low"] is None} == without
 
 
-def test_a_figure_that_cannot_be_written_is_named(
-    experiment: Experiment, records: made_up.Records, tmp_path: Path
-) -> None:
+def test_a_figure_that_cannot_be_written_is_named(results: Results, tmp_path: Path) -> None:
     (tmp_path / "differences.svg").mkdir()
-    drawing = draw_differences(Results.of(experiment, records, {}))
+    drawing = draw_differences(results)
     with pytest.raises(StoreError, match=r"differences\.svg: cannot be written"):
         saved(drawing, tmp_path)
 
 
 def test_bins_are_by_words_of_the_source_where_it_is_known(
-    experiment: Experiment, records: made_up.Records, tmp_path: Path
+    experiment: Experiment, results: Results, tmp_path: Path
 ) -> None:
     sentences = _sentences([row.name for row in experiment.rows], experiment.seeds)
     sources = ["a b"] * 60 + ["a b c"] * 140
-    drawing = draw_lengths(Results.of(experiment, records, {}), sentences, sources)
+    drawing = draw_lengths(results, sentences, sources)
     lines = _lines(saved(drawing, tmp_path)[-1])
     assert {(line["length.low"], line["unit"]) for line in lines.values()} == {
         ("2", "words of the source"),
         ("3", "words of the source"),
     }
-
-
-def test_next_to_nothing_does_not_look_like_a_difference(
-    experiment: Experiment, records: made_up.Records
-) -> None:
-    drawing = draw_costs(Results.of(experiment, records, {}))
-    assert drawing is not None
-    flops, _, parameters = drawing.figure.axes
-    for axes in (flops, parameters):
-        low, high = axes.get_xlim()
-        assert high > 1.09 * low
 
 
 GRID = (
@@ -306,32 +283,33 @@ grid:
 )
 
 
+def grid(folder: Path, seeds: str) -> Experiment:
+    (folder / "grid.yaml").write_text(f"{GRID}seeds: {seeds}\n", encoding="utf-8")
+    return load(folder / "grid.yaml")
+
+
 def test_interactions_are_drawn_where_their_interval_leaves_out_0(tmp_path: Path) -> None:
-    (tmp_path / "grid.yaml").write_text(f"{GRID}seeds: [1, 2, 3]\n", encoding="utf-8")
-    experiment = load(tmp_path / "grid.yaml")
+    experiment = grid(tmp_path, "[1, 2, 3]")
     records = made_up.records(experiment)
     for (row, seed), record in records.items():
         alone = 2 * ("rms" in row) - 5 * ("none" in row)
         together = 4 * ("rms" in row and "none" in row)
         record["test"]["test"]["bleu"] = 30 + alone + together + seed + 0.01 * (len(row) * seed % 7)
-    drawing = draw_interactions(experiment, Results.of(experiment, records, {}))
-    assert drawing is not None
+    drawing = drawn(draw_interactions(experiment, Results.of(experiment, records, {})))
     lines = {text.get_text() for axes in drawing.figure.axes for text in axes.texts}
     assert "+4.0" in lines
     cells = {line["rows"].split(";")[0]: line for line in drawing.numbers}
     assert set(cells) == {"norm=rms position=learned", "norm=rms position=none"}
     assert cells["norm=rms position=none"]["interaction"] == pytest.approx(4.0, abs=0.3)
     records["norm=rms position=none", 1] = made_up.without_result("diverged", "NaN", "x", 1)
-    drawing = draw_interactions(experiment, Results.of(experiment, records, {}))
-    assert drawing is not None
+    drawing = drawn(draw_interactions(experiment, Results.of(experiment, records, {})))
     lines = {text.get_text() for axes in drawing.figure.axes for text in axes.texts}
     assert "no result" in lines
     assert "+4.0" not in lines
 
 
 def test_values_that_are_chosen_for_each_row_are_none_of_its_two_changes(tmp_path: Path) -> None:
-    (tmp_path / "grid.yaml").write_text(f"{GRID}seeds: [1, 2, 3]\n", encoding="utf-8")
-    experiment = load(tmp_path / "grid.yaml")
+    experiment = grid(tmp_path, "[1, 2, 3]")
     lr = "training.schedule.lr"
     tuned = tuple(
         replace(row, changes={**row.changes, lr: 0.01 * (1 + at % 2)}, chosen={lr: "tuned"})
@@ -344,26 +322,23 @@ def test_values_that_are_chosen_for_each_row_are_none_of_its_two_changes(tmp_pat
     cells = []
     for rows in (experiment.rows, tuned, pending):
         results = Results.of(experiment, made_up.records(experiment), {})
-        drawing = draw_interactions(replace(experiment, rows=rows), results)
-        assert drawing is not None
+        drawing = drawn(draw_interactions(replace(experiment, rows=rows), results))
         cells.append([(line["first"], line["second"]) for line in drawing.numbers])
     assert cells[0] == cells[1] == cells[2]
 
 
 def test_a_cell_without_an_interval_is_not_left_empty(tmp_path: Path) -> None:
-    (tmp_path / "grid.yaml").write_text(f"{GRID}seeds: [1]\n", encoding="utf-8")
-    experiment = load(tmp_path / "grid.yaml")
+    experiment = grid(tmp_path, "[1]")
     results = Results.of(experiment, made_up.records(experiment), {})
-    drawing = draw_interactions(experiment, results)
-    assert drawing is not None
-    drawn = [text.get_text() for axes in drawing.figure.axes for text in axes.texts]
-    assert drawn == ["no interval"] * len(drawing.numbers)
+    drawing = drawn(draw_interactions(experiment, results))
+    cells = [text.get_text() for axes in drawing.figure.axes for text in axes.texts]
+    assert cells == ["no interval"] * len(drawing.numbers)
 
 
 def test_variants_that_never_meet_have_no_interactions(
-    experiment: Experiment, records: made_up.Records
+    experiment: Experiment, results: Results
 ) -> None:
-    assert draw_interactions(experiment, Results.of(experiment, records, {})) is None
+    assert draw_interactions(experiment, results) is None
 
 
 def test_layers_have_the_geometric_mean_over_seeds(experiment: Experiment, tmp_path: Path) -> None:
@@ -377,8 +352,7 @@ def test_layers_have_the_geometric_mean_over_seeds(experiment: Experiment, tmp_p
         ]
         text = "step,layer,gradient_norm,update_ratio\n" + "".join(lines)
         files["learned", seed].write_text(text, encoding="utf-8")
-    drawing = draw_layers(experiment, files)
-    assert drawing is not None
+    drawing = drawn(draw_layers(experiment, files))
     (line,) = [n for n in drawing.numbers if (n["layer"], n["step"]) == ("encoder 1", 2)]
     assert line["gradient_norm"] == pytest.approx(2e-2)
     assert line["update_ratio"] == pytest.approx(1e-2)
@@ -393,9 +367,8 @@ def test_a_layer_that_was_dropped_at_a_step_is_an_empty_cell(
     file = tmp_path / "layers.csv"
     lines = "1,encoder 1,0.0,0.1\n1,encoder 2,0.5,0.1\n"
     file.write_text(f"step,layer,gradient_norm,update_ratio\n{lines}", encoding="utf-8")
-    drawing = draw_layers(experiment, {("learned", 1): file})
+    drawing = drawn(draw_layers(experiment, {("learned", 1): file}))
     svg, *_ = saved(drawing, tmp_path)
-    assert drawing is not None
     assert [math.isnan(line["gradient_norm"]) for line in drawing.numbers] == [True, False]
     assert "empty: 0, not finite, or not reached" in texts(svg)
 

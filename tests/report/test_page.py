@@ -114,12 +114,10 @@ def test_the_page_reads_back(whole: Table, broken: Table, many: Table) -> None:
         parts = [part for block in each.blocks for part in by_cost(joined_changes(block, 2))]
         expected = [
             [
-                [parts[at].columns[0].title or "row", *(c.title for c in part.columns[1:])]
-                if at == 0
-                else [part.columns[0].title or "row", *(c.title for c in part.columns[1:])],
+                [part.columns[0].title or "row", *(c.title for c in part.columns[1:])],
                 *([cell.text for cell in line.cells] for line in part.lines),
             ]
-            for at, part in enumerate(parts)
+            for part in parts
         ]
         assert Page(render(each, "html")).tables == expected
 
@@ -129,11 +127,8 @@ def test_cells_are_sorted_by_the_numbers_of_the_csv(whole: Table) -> None:
     cells = Page(render(whole, "html")).cells
 
     def values(label: str) -> list[float]:
-        return [
-            float(str(c["data-value"]))
-            for c in cells
-            if c["data-label"] == label and "data-value" in c
-        ]
+        of_column = [cell for cell in cells if cell["data-label"] == label]
+        return [float(str(cell["data-value"])) for cell in of_column if "data-value" in cell]
 
     assert values("BLEU test") == [float(row["test.test.bleu.mean"]) for row in rows]
     estimates = [float(row["test.test.bleu.difference.estimate"]) for row in rows[1:]]
@@ -163,13 +158,6 @@ def test_costs_stand_below_and_many_changes_share_a_column(many: Table) -> None:
     assert "memory MiB" in heads[1]
 
 
-def test_the_verdict_and_the_question_come_first(study: Table, study_page: str) -> None:
-    text = study_page
-    first, *_ = text.split("<main>")
-    assert html.escape(study.conclusion) in first
-    assert f"<h1>{html.escape(str(study.question))}</h1>" in first
-
-
 def test_the_page_needs_nothing_from_elsewhere(whole: Table, study: Table) -> None:
     for each in (whole, study):
         text = render(each, "html")
@@ -180,10 +168,9 @@ def test_the_page_needs_nothing_from_elsewhere(whole: Table, study: Table) -> No
 
 
 def test_every_id_is_there_once_and_every_link_leads_somewhere(study_page: str) -> None:
-    text = study_page
-    ids = Page(text).ids
+    ids = Page(study_page).ids
     assert len(ids) == len(set(ids))
-    assert set(re.findall(r'(?:href="|url\()#([^")]+)', text)) <= set(ids)
+    assert set(re.findall(r'(?:href="|url\()#([^")]+)', study_page)) <= set(ids)
 
 
 def test_hostile_texts_stay_texts(study: Table, study_page: str) -> None:
@@ -201,11 +188,8 @@ def test_hostile_texts_stay_texts(study: Table, study_page: str) -> None:
 
 
 def test_the_numbers_of_every_figure_can_be_had(study: Table, study_page: str) -> None:
-    text = study_page
-    files = {
-        name: base64.b64decode(content).decode()
-        for content, name in re.findall(r'base64,([^"]+)" download="([^"]+)"', text)
-    }
+    links = re.findall(r'base64,([^"]+)" download="([^"]+)"', study_page)
+    files = {name: base64.b64decode(content).decode() for content, name in links}
     assert {"differences.csv", "costs.csv", "lengths.csv", "curves.csv"} <= set(files)
     differences = list(csv.DictReader(io.StringIO(files["differences.csv"])))
     rows = {row["row"]: row for row in csv.DictReader(io.StringIO(render(study, "csv")))}
@@ -222,14 +206,13 @@ def test_figures_have_the_colours_of_the_page(study_page: str) -> None:
 
 
 def test_translations_are_those_on_which_rows_differ_most(study: Table, study_page: str) -> None:
-    text = study_page
-    ranges = [float(number) for number in re.findall(r"range (\S+) chrF", text)]
+    ranges = [float(number) for number in re.findall(r"range (\S+) chrF", study_page)]
     assert ranges == sorted(ranges, reverse=True)
-    sets = set(re.findall(r'<article data-set="([^"]+)"', text))
-    assert sets == set(details_of(study).texts)
-    n_all = sum(len(sources) for sources, _ in details_of(study).texts.values())
-    assert f"{n_all - len(ranges):,} sentences left out" in text
-    assert len(re.findall('<article data-set="test" data-length="long"', text)) == 12
+    texts = details_of(study).texts
+    assert set(re.findall(r'<article data-set="([^"]+)"', study_page)) == set(texts)
+    n_all = sum(len(sources) for sources, _ in texts.values())
+    assert f"{n_all - len(ranges):,} sentences left out" in study_page
+    assert study_page.count('<article data-set="test" data-length="long"') == 12
 
 
 def test_damaged_translations_are_left_out_with_a_warning(study: Table) -> None:
@@ -276,13 +259,17 @@ def test_the_spec_of_the_baseline_is_whole_and_each_difference_there(
     assert all(path in dict(leaves(expected)) for _, path, before, _ in lines if before != NOTHING)
 
 
-def test_runs_have_their_hashes_and_commands(study: Table, study_page: str) -> None:
-    text = study_page
+def test_runs_have_their_hashes_and_commands_below_the_question(
+    study: Table, study_page: str
+) -> None:
+    first, *_ = study_page.split("<main>")
+    assert html.escape(study.conclusion) in first
+    assert f"<h1>{html.escape(str(study.question))}</h1>" in first
     for record in details_of(study).records.values():
-        assert f"<code>{record['hash']}</code>" in text
-    assert re.search(r"ablate run \S*small\.yaml\n", text)
-    assert "@software{ablate," in text
-    assert "Zhang &amp; Sennrich 2019" in text  # the source of rms
+        assert f"<code>{record['hash']}</code>" in study_page
+    assert re.search(r"ablate run \S*small\.yaml\n", study_page)
+    assert "@software{ablate," in study_page
+    assert "Zhang &amp; Sennrich 2019" in study_page  # the source of rms
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch, module: str, name: str) -> list[str]:
