@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ablate.analysis.comparison import Comparison, compare
+from ablate.analysis.comparison import compare
 from ablate.analysis.dunnett import critical_value, sidak_value, single_value
 from ablate.analysis.spreads import slack
+from ablate.analysis.statistics import Interval
 
 Values = dict[str, dict[int, float]]
 
@@ -31,8 +32,14 @@ def table(n_rows: int, n_seeds: int, *, spreads: Mapping[int, float] | None = No
     return rows
 
 
-def errors_of(comparison: Comparison) -> list[float | None]:
-    return [each.standard_error for each in comparison.differences.values()]
+def known(value: float | None) -> float:
+    assert value is not None
+    return value
+
+
+def high(interval: Interval | None) -> float:
+    assert interval is not None
+    return interval.high
 
 
 def test_a_whole_table_has_dunnetts_intervals_around_the_mean_differences() -> None:
@@ -50,11 +57,10 @@ def test_a_whole_table_has_dunnetts_intervals_around_the_mean_differences() -> N
         assert each.estimate == pytest.approx(np.mean(pairs))
         assert each.standard_error == pytest.approx(error)
         assert each.simultaneous is not None
-        assert each.single is not None
         assert each.simultaneous.high == pytest.approx(np.mean(pairs) + constant * error)
-        assert each.single.low == pytest.approx(np.mean(pairs) - single_value(8) * error)
-        assert each.p is not None
-        assert (each.p < 0.05) == (each.simultaneous.low > 0 or each.simultaneous.high < 0)
+        assert high(each.single) == pytest.approx(np.mean(pairs) + single_value(8) * error)
+        is_different = each.simultaneous.low > 0 or each.simultaneous.high < 0
+        assert (known(each.p) < 0.05) == is_different
         assert each.n_won == sum(pair > 0 for pair in pairs)
 
 
@@ -85,10 +91,7 @@ def test_a_row_that_misses_a_seed_stays_in_the_model() -> None:
     assert compared.df == 7
     each = compared.differences["row_2"]
     assert (each.method, each.n) == ("two-way", 2)
-    full = compared.differences["row_1"].standard_error
-    assert each.standard_error is not None
-    assert full is not None
-    assert each.standard_error > full
+    assert known(each.standard_error) > known(compared.differences["row_1"].standard_error)
     # least squares uses the seed effects of the other rows: no mean of two pairs
     pairs = [values["row_2"][seed] - values["baseline"][seed] for seed in (1, 2)]
     assert each.estimate != pytest.approx(np.mean(pairs))
@@ -118,9 +121,7 @@ def test_a_row_whose_spread_departs_has_an_interval_of_its_own() -> None:
     assert each.method == "paired"
     assert each.df == 3
     assert each.standard_error == pytest.approx(np.std(pairs, ddof=1) / 2)
-    assert each.simultaneous is not None
-    assert each.single is not None
-    own = (each.simultaneous.high - np.mean(pairs)) / (np.std(pairs, ddof=1) / 2)
+    own = (high(each.simultaneous) - np.mean(pairs)) / (np.std(pairs, ddof=1) / 2)
     assert single_value(3) < own < sidak_value(5, 3)
     others = [value for row, value in compared.differences.items() if row != "row_3"]
     assert {other.method for other in others} <= {"two-way", "moderated"}
@@ -139,10 +140,7 @@ def test_where_the_baseline_departs_every_row_is_by_itself() -> None:
     assert {each.df for each in compared.differences.values()} == {3}
     assert compared.df == 4 * 3
     for each in compared.differences.values():
-        assert each.simultaneous is not None
-        assert each.estimate is not None
-        assert each.standard_error is not None
-        own = (each.simultaneous.high - each.estimate) / each.standard_error
+        own = (high(each.simultaneous) - known(each.estimate)) / known(each.standard_error)
         assert own == pytest.approx(sidak_value(5, 3))
 
 
@@ -204,8 +202,7 @@ def test_any_table_is_solved_by_least_squares() -> None:
             assert each.df == df
             assert each.standard_error == pytest.approx(error[number])
             half = float(stats.t.ppf(0.975, df)) * error[number]
-            assert each.single is not None
-            assert each.single.high == pytest.approx(solution[number] + half)
+            assert high(each.single) == pytest.approx(solution[number] + half)
             n_intervals += 1
     assert n_intervals > 60
 
@@ -253,8 +250,7 @@ def test_a_value_without_bound_is_no_interval_and_spoils_no_other() -> None:
 def test_values_without_bound_on_both_sides_have_no_mean_difference() -> None:
     values = {"baseline": {1: math.inf, 2: 1.0}, "row": {1: 1.0, 2: math.inf}}
     each = compare(values, is_score=False).differences["row"]
-    assert each.estimate is not None
-    assert math.isnan(each.estimate)
+    assert math.isnan(known(each.estimate))
     assert (each.simultaneous, each.method) == (None, "none")
 
 
@@ -262,7 +258,7 @@ def test_rows_without_error_differ_for_certain() -> None:
     values: Values = {"baseline": {1: 10.0, 2: 10.0}, "same": {1: 10.0, 2: 10.0}}
     values["more"] = {1: 12.0, 2: 12.0}
     compared = compare(values)
-    assert errors_of(compared) == [0, 0]
+    assert [each.standard_error for each in compared.differences.values()] == [0, 0]
     assert [each.p for each in compared.differences.values()] == pytest.approx([1, 0])
     assert compared.departed == ()
 
@@ -283,12 +279,9 @@ def test_what_can_be_detected_is_found_in_4_of_5_tables() -> None:
     """By scipy's noncentral distribution."""
     compared = compare(table(5, 4))
     each = compared.differences["row_1"]
-    assert each.critical is not None
-    assert compared.detectable is not None
-    shift = compared.detectable.low / (each.standard_error or 0)
-    power = stats.nct.sf(each.critical, each.df, shift) + stats.nct.cdf(
-        -each.critical, each.df, shift
-    )
+    critical = known(each.critical)
+    shift = high(compared.detectable) / known(each.standard_error)
+    power = stats.nct.sf(critical, each.df, shift) + stats.nct.cdf(-critical, each.df, shift)
     assert power == pytest.approx(0.8, abs=1e-4)
 
 

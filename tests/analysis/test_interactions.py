@@ -49,12 +49,11 @@ def test_an_interval_that_ends_at_0_holds_it() -> None:
 
 def test_more_cells_have_wider_intervals() -> None:
     values = _values(1)
-    one, *_ = interactions([ROWS], values, compare(values))
-    many, *_ = interactions([ROWS] * 10, values, compare(values))
-    assert one is not None
-    assert many is not None
-    assert one.interval is not None
-    assert many.interval is not None
+    one, many = (interactions([ROWS] * n, values, compare(values))[0] for n in (1, 10))
+    assert one
+    assert many
+    assert one.interval
+    assert many.interval
     assert many.interval.high > one.interval.high
 
 

@@ -30,22 +30,15 @@ _NOT_NUMBERS = ("number", "has_diverged")
 
 @dataclass(frozen=True)
 class _Point:
-    """One row at one cost.
+    """One row at one cost."""
 
-    Attributes:
-        number: of the row in the experiment, the baseline's is 0.
-        error: standard deviation of the cost; 0 if it is counted.
-        sd: standard deviation of BLEU over seeds.
-        has_diverged: whether seeds of the row diverged, so that they are not in its BLEU.
-    """
-
-    number: int
+    number: int  # of the row in the experiment, the baseline's is 0
     row: str
     cost: float
-    error: float
+    error: float  # standard deviation of the cost; 0 if it is counted
     bleu: float
-    sd: float
-    has_diverged: bool
+    sd: float  # of BLEU over seeds
+    has_diverged: bool  # some seeds, which are not in its BLEU
 
 
 def draw_costs(results: Results) -> Drawing | None:

@@ -51,12 +51,7 @@ class _Line:
 
 
 def draw_differences(results: Results) -> Drawing | None:
-    """Draw a forest plot; return None if no row can be compared.
-
-    One panel for BLEU and one for the loss on the first test set; a line per row in the order of
-    the experiment, with the interval that holds for all rows at once (thin), the row's own (thick),
-    the difference of every seed, the line of no difference and the band of what is negligible.
-    """
+    """Draw a panel for BLEU and one for the loss; return None if no row can be compared."""
     metrics = [metric for metric in (results.bleu, results.loss) if results.comparison(metric)]
     panels = {metric: list(_lines(results, metric)) for metric in metrics if metric}
     if not any(panels.values()):

@@ -40,13 +40,7 @@ Levels = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class _Cell:
-    """Two changes.
-
-    Attributes:
-        paths: of both.
-        levels: of both, as in `Levels`.
-        rows: that have both, one of them, and neither.
-    """
+    """Two changes, with the rows that have both, one of them, and neither."""
 
     paths: tuple[str, str]
     levels: tuple[str, str]

@@ -41,21 +41,14 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class _Bin:
-    """Sentences of similar lengths.
+    """Sentences of similar lengths."""
 
-    Attributes:
-        low: length of the shortest.
-        high: length of the longest.
-        rows: their indices in the test set.
-    """
-
-    low: int
-    high: int
-    rows: Rows
+    low: int  # length of the shortest
+    high: int  # length of the longest
+    rows: Rows  # their indices in the test set
 
     @property
     def label(self) -> str:
-        """Return its lengths, and how many sentences there are."""
         lengths = f"{self.low}" if self.low == self.high else f"{self.low}\u2013{self.high}"
         return f"{lengths}\nn {len(self.rows)}"
 

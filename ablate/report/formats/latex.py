@@ -135,10 +135,8 @@ def _fitting(table: Table) -> list[Table]:
 
 def _estimate(table: Table) -> float:
     """Return how wide a table is with a column for each changed path."""
-    kinds = [_kind(table, at) for at in range(len(table.columns))]
-    return sum(
-        _NARROWEST if kind == "broken" else _width(table, at) for at, kind in enumerate(kinds)
-    )
+    columns = range(len(table.columns))
+    return sum(_NARROWEST if _kind(table, at) == "broken" else _width(table, at) for at in columns)
 
 
 def _width(table: Table, at: int) -> float:

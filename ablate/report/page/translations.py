@@ -25,22 +25,15 @@ _DECIMALS = 1
 
 @dataclass(frozen=True)
 class _Sentence:
-    """One sentence of a test set.
-
-    Attributes:
-        number: its line in the test set.
-        length: one of `_LENGTHS`.
-        texts: the translations, by row, baseline first.
-        scores: their chrF.
-    """
+    """One sentence of a test set."""
 
     test_set: str
-    number: int
-    length: str
+    number: int  # its line in the test set
+    length: str  # one of _LENGTHS
     source: str
     reference: str
-    texts: Mapping[str, str]
-    scores: Mapping[str, float]
+    texts: Mapping[str, str]  # the translations by row, baseline first
+    scores: Mapping[str, float]  # their chrF
 
     @property
     def range(self) -> float:
