@@ -436,7 +436,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "Eq -> NotEq*",
         "with the columns of seeds both span the same space",
     ),
-    ("measuring/metrics.py", "score", "True -> False: True*", "it only silences a warning"),
+    ("measuring/scores.py", "score", "True -> False: True*", "it only silences a warning"),
     (
         "model/stack.py",
         "Stack._drop_layer",
