@@ -1,8 +1,8 @@
 """Judge the registered claims: which published effects appear in runs that followed the claims.
 
     ablate runs restore results/registered/*/runs.tar.xz    # the records of the runs, or
-    python benchmarks/campaign.py registered/parts registered/narang registered/averaging \
-        registered/small_corpus registered/depth             # the runs themselves, in some hours
+    for name in parts narang averaging small_corpus depth    # the runs themselves, in some hours
+        do ablate run registered/$name --no-probe; done
     python benchmarks/claims.py
 
 Each results/registered/claims*.yaml is a registration: claims and the rules by which they are

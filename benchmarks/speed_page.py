@@ -69,7 +69,9 @@ What makes a step fast, whatever the parts:
   keeps keys and values, and drops sentences that are done.
 
 Everything below was measured on CPUs; what was measured on a GPU is in
-[benchmarks/gpu](../benchmarks/gpu/README.md#what-was-measured).
+[benchmarks/gpu](../benchmarks/gpu/README.md#what-was-measured). The scripts of three sections,
+`launches.py`, `scaling.py` and `padded_seeds.py`, had done their work and were removed:
+`git log --diff-filter=D -- benchmarks/scaling.py` finds the commit that did it.
 """
 
 ALIVE = """\

@@ -21,9 +21,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import decoding_speed  # noqa: E402
-import findings  # noqa: E402
 import parts_cost  # noqa: E402
-import scaling  # noqa: E402
 import step_profile  # noqa: E402
 import training_speed  # noqa: E402
 from peers.race import Contender, Entry, _combined  # noqa: E402
@@ -76,19 +74,6 @@ def test_a_contender_that_these_options_do_not_have_is_refused(
     assert "--only: ctranslate2_parallel needs --device cpu" in capsys.readouterr().err
 
 
-def test_a_single_size_is_refused_before_anything_is_measured(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["scaling.py", "--largest", "1024", "--axis", "batch_tokens"]
-    monkeypatch.setattr(sys, "argv", words)
-    assert scaling._options().largest == 1024
-    for refused in ([*words, "--axis", "vocabulary"], ["scaling.py", "--largest", "0"]):
-        monkeypatch.setattr(sys, "argv", refused)
-        with pytest.raises(SystemExit):
-            scaling._options()
-        assert "leaves fewer than two sizes of" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_a_gpu_is_measured_as_runs_use_it(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """With deterministic kernels, which are slower."""
@@ -104,24 +89,5 @@ def test_a_gpu_is_measured_as_runs_use_it(device: Any, monkeypatch: pytest.Monke
     monkeypatch.setattr(devices, "compute_deterministically", lambda: calls.append("set up"))
     monkeypatch.setattr(measuring, "probe", probe)
     monkeypatch.setattr(parts_cost, "prepare", lambda _: None)
-    scaling.a_step("length", 8, device)
     parts_cost.peak(Namespace(device=device, preset="laptop", one="[]"))
-    assert calls == (["set up", "probe"] if device == "cuda" else ["probe"]) * 2
-
-
-@pytest.mark.parametrize(
-    ("checks", "outcome"),
-    [
-        ({"one": True, "other": True}, "agrees"),
-        ({"one": True, "other": False}, "agrees in part"),
-        ({"one": True, "seen": True}, "agrees in part"),
-        ({"one": False}, "disagrees"),
-        ({"seen": True}, "disagrees"),
-    ],
-)
-def test_a_finding_agrees_where_all_claims_of_the_literature_hold(
-    checks: dict[str, bool], outcome: str
-) -> None:
-    verdicts = [SimpleNamespace(check=name, passed=passed) for name, passed in checks.items()]
-    gated: Any = SimpleNamespace(verdicts=verdicts)
-    assert findings.Finding(Path("x.yaml"), "", "", None, gated, {}).outcome == outcome
+    assert calls == (["set up", "probe"] if device == "cuda" else ["probe"])

@@ -5,11 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -17,7 +13,6 @@ import yaml
 from scipy import stats
 
 from ablate import config
-from ablate.data.corpus import Bitext
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -174,30 +169,3 @@ def test_a_stack_needs_its_heads_or_does_not(
     low, high = stats.t.interval(0.95, len(shares) - 1, np.mean(shares), stats.sem(shares))
     assert (outcome["verdict"], outcome["share"]) == (verdict, np.mean(shares))
     assert (outcome["low"], outcome["high"]) == pytest.approx((low, high))
-
-
-def test_heads_that_matter_change_bleu() -> None:
-    """A run that needs the first of its two heads, and not the second."""
-
-    class Run:
-        spec = SimpleNamespace(model=SimpleNamespace(dims=SimpleNamespace(n_heads=2)))
-        without: ClassVar[set[int]] = set()
-
-        def attention_parts(self) -> dict[str, str]:
-            return {"encoder.0": "full"}
-
-        @contextmanager
-        def without_heads(self, heads: dict[str, list[int]]) -> Iterator[None]:
-            self.without.update(heads["encoder.0"])
-            yield
-            self.without.clear()
-
-        def translate(self, lines: list[str]) -> list[str]:
-            return ["nothing of it is right" if 0 in self.without else line for line in lines]
-
-    text = [f"a b c d e f {i}" for i in range(50)]
-    of_run = pruning.pruned(Run(), Bitext(text, text))  # type: ignore[arg-type]
-    assert of_run["bleu"] == pytest.approx(100)
-    assert of_run["heads"]["encoder.0:1"]["bleu"] == pytest.approx(100)
-    assert of_run["heads"]["encoder.0:0"]["p"] < 0.01 < of_run["heads"]["encoder.0:1"]["p"]
-    assert pruning.share_of(of_run["heads"], "encoder") == 0.5

@@ -236,7 +236,7 @@ def test_the_rates_of_wrong_gates_are_those_that_were_simulated() -> None:
 def test_a_finding_has_the_words_of_its_experiment(path: Path) -> None:
     comment = takewhile(lambda line: line.startswith("#"), path.read_text("utf-8").splitlines())
     literature = " ".join(line.removeprefix("#").strip() for line in comment)
-    assert f"\n\n{literature}\n\n" in page("findings.md"), "write it anew: benchmarks/findings.py"
+    assert f"\n\n{literature}\n\n" in page("findings.md"), "copy the comment to the page"
 
 
 FILES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CHANGELOG.md")

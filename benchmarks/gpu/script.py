@@ -12,16 +12,18 @@ import argparse
 import gc
 import json
 import os
+import subprocess
 import sys
+import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from records import origin
+from records import ROOT, origin
 
 from ablate.processes import die_with_parent
 from ablate.runner import devices
@@ -107,6 +109,29 @@ def answer(items: Mapping[str, Item], *, in_fresh_processes: bool = False) -> in
         if in_fresh_processes and not options.reduced:
             return 0
     return 0
+
+
+def run_benchmark(script: str, arguments: Sequence[str], setting: Setting) -> dict[str, Any]:
+    """Run a benchmark and return the JSON that it writes.
+
+    Args:
+        script: in ``benchmarks/``.
+        arguments: of its command line, beside the device and the output.
+        setting: of the item.
+
+    Raises:
+        WrongError: if it writes none.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "output.json"
+        command = [sys.executable, str(ROOT / "benchmarks" / script), *arguments]
+        command += ["--device", setting.device.type, "--output", str(output)]
+        command += ["--corpus", "synthetic"] if setting.reduced else []
+        status = subprocess.run(command, cwd=ROOT, check=False).returncode
+        if not output.exists():
+            raise WrongError(f"{script} ended with status {status} and left nothing")
+        content: dict[str, Any] = json.loads(output.read_text(encoding="utf-8"))
+        return content
 
 
 def _one(name: str, item: Item, setting: Setting) -> bool:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 
-from gpu.race import run_benchmark
-from gpu.script import Item, Result, Setting, answer
+from gpu.script import Item, Result, Setting, answer, run_benchmark
 
 
 def profiled(preset: str, setting: Setting) -> Result:

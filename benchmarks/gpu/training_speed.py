@@ -9,8 +9,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 
-from gpu.race import run_benchmark
-from gpu.script import Item, Result, Setting, answer
+from gpu.script import Item, Result, Setting, answer, run_benchmark
 
 
 def against_plain(preset: str, setting: Setting) -> Result:
