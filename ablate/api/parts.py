@@ -15,9 +15,9 @@ from pydantic import BaseModel
 from ablate.api.costs import Cost, Costs
 from ablate.api.part_effects import MeasuredPart, MeasuredParts
 from ablate.config import RunSpec
-from ablate.config.dump import dump
 from ablate.config.experiment import PartField, slot_of
 from ablate.config.merge import model_of
+from ablate.config.source import dump
 from ablate.errors import SpecError
 from ablate.registry import Entry, slots
 from ablate.wording import no_such, suggest

@@ -9,6 +9,7 @@ from ablate.config.choices import (
     with_tuning,
 )
 from ablate.config.experiment import ModelSpec, RunSpec, TrainingSpec
+from ablate.config.header import Match, Negligible, Published
 from ablate.config.identity import files_of, identity
 from ablate.config.inheritance import value_at
 from ablate.config.json_schema import schema
@@ -20,13 +21,10 @@ from ablate.config.load import (
     load_corpus,
     mistakes_error,
 )
-from ablate.config.match import Match
 from ablate.config.messages import MistakesError
-from ablate.config.negligible import Negligible
-from ablate.config.published import Published
 from ablate.config.rows import BASELINE
 from ablate.config.runs import Experiment, Row, Run, Tune
-from ablate.config.source import Mark, Mistake
+from ablate.config.tree import Mark, Mistake
 
 __all__ = [
     "BASELINE",

@@ -12,13 +12,12 @@ from itertools import product
 from typing import Literal
 
 from ablate.config.experiment import RunSpec
-from ablate.config.match import Match
 from ablate.config.merge import change, excluded_by, merge, merge_schema
 from ablate.config.messages import MistakesError, validated
 from ablate.config.paths import with_file_paths
 from ablate.config.rows import point_name, with_row_name
 from ablate.config.runs import Experiment, Origin, Row, Tune
-from ablate.config.source import Mark, Mistake, Node
+from ablate.config.tree import Mark, Mistake, Node
 from ablate.wording import no_such
 
 How = Literal["matched", "tuned"]
@@ -69,17 +68,17 @@ def with_match(experiment: Experiment, values: Mapping[str, int | None]) -> Expe
     Raises:
         MistakesError: if a row cannot have such a value.
     """
-    match, node = _match_of(experiment)
+    assert experiment.match is not None
+    path, via = experiment.match.via, _via(experiment)
     mistakes: list[Mistake] = []
     results: dict[str, _Result] = {}
     for row in experiment.rows:
         value = values.get(row.name)
         if value is None:
-            pending = _pending(row, [match.via]) if row.name in values else row
+            pending = _pending(row, [path]) if row.name in values else row
             results[row.name] = pending, experiment.origins[row.name]
             continue
-        via = node.find(["via"]) or node
-        point = _Point({match.via: replace(via, value=value)})
+        point = _Point({path: replace(via, value=value)})
         with_value = point.applied(row, experiment.origins[row.name], "matched", mistakes)
         results[row.name] = with_value or (row, experiment.origins[row.name])
     return _with_rows(experiment, results, mistakes)
@@ -87,10 +86,10 @@ def with_match(experiment: Experiment, values: Mapping[str, int | None]) -> Expe
 
 def unmatched(experiment: Experiment, reasons: Mapping[str, str]) -> MistakesError:
     """Return an error that says of each row why it cannot be matched."""
-    _, node = _match_of(experiment)
-    via = node.find(["via"]) or node
-    mistakes = ((row, Mistake(via.mark, "match.via", reason)) for row, reason in reasons.items())
-    return MistakesError(with_row_name(mistake, row) for row, mistake in mistakes)
+    at = _via(experiment).mark
+    return MistakesError(
+        with_row_name(Mistake(at, "match.via", reason), row) for row, reason in reasons.items()
+    )
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,12 @@ def tuning_of(experiment: Experiment) -> Tuning:
     assert experiment.tune is not None
     results: dict[str, _Result] = {}
     names: dict[str, tuple[str, ...]] = {}
-    points = list(_points(experiment.tune))
+    known: set[tuple[Mark, str]] = set()
+    paths = list(experiment.tune.axes)
+    points = [
+        (point_name(paths, nodes), _Point(dict(zip(paths, nodes, strict=True)), known))
+        for nodes in product(*experiment.tune.axes.values())  # the last axis is the fastest
+    ]
     for row in experiment.rows:
         of_row: dict[str, _Result] = {}
         for label, point in points:
@@ -161,8 +165,14 @@ def mistakes_of_choices(experiment: Experiment, variants: Sequence[str]) -> Iter
         experiment: with the rows that are valid.
         variants: names of those that the file requests, valid or not.
     """
-    if experiment.match is not None:
-        yield from _mistakes_of_match(experiment, variants)
+    if match := experiment.match:
+        for name in match.named_rows():
+            if name not in variants:
+                at = experiment.sections["match"].mark
+                yield Mistake(at, "match", no_such("variant", name, variants))
+        for row in experiment.rows[1:]:
+            if match.applies_to(row.name):
+                yield from _mistakes_of_variant(row, experiment, [match.via], "match")
     if experiment.tune is not None:
         yield from _mistakes_of_tune(experiment, experiment.tune)
 
@@ -174,16 +184,6 @@ def seeds_are_shared(seeds: list[int]) -> str:
         f"tunes with seed {listed}, which the table reports; what a row was chosen by cannot judge "
         "it too: give other seeds, as in tune: {seeds: [1001]}"
     )
-
-
-def _mistakes_of_match(experiment: Experiment, variants: Sequence[str]) -> Iterator[Mistake]:
-    match, node = _match_of(experiment)
-    for name in match.named_rows():
-        if name not in variants:
-            yield Mistake(node.mark, "match", no_such("variant", name, variants))
-    for row in experiment.rows[1:]:
-        if match.applies_to(row.name):
-            yield from _mistakes_of_variant(row, experiment, [match.via], "match")
 
 
 def _mistakes_of_tune(experiment: Experiment, tune: Tune) -> Iterator[Mistake]:
@@ -205,8 +205,7 @@ def _mistakes_of_tune(experiment: Experiment, tune: Tune) -> Iterator[Mistake]:
             what = "is" if path == via else f"would undo {via},"
             reason = f"{what} what the rows are matched by"
             yield Mistake(axis[0].mark, f"tune.{path}", reason)
-    shared = [seed for seed in tune.seeds if seed in experiment.seeds]
-    if shared:
+    if shared := [seed for seed in tune.seeds if seed in experiment.seeds]:
         yield Mistake(node.mark, "tune", seeds_are_shared(shared))
 
 
@@ -223,10 +222,7 @@ def _repeated(path: str, axis: Sequence[Node]) -> Iterator[Mistake]:
 def _mistakes_of_variant(
     row: Row, experiment: Experiment, paths: list[str], section: str
 ) -> Iterator[Mistake]:
-    """Yield the mistakes of a variant that sets a value which a section chooses for it.
-
-    That is also a value which the section's choice would remove.
-    """
+    """Yield the mistakes of a variant that sets what a section chooses, or would remove."""
     layer = experiment.origins[row.name].layer
     for path in paths:
         chosen = path.removesuffix(".name")
@@ -247,17 +243,9 @@ def _overlap(one: str, other: str) -> bool:
     return below.startswith(above) or other in excluded_by(one)
 
 
-def _points(tune: Tune) -> Iterator[tuple[str, _Point]]:
-    """Yield every point of the grid with its name, the last axis fastest."""
-    known: set[tuple[Mark, str]] = set()
-    paths = list(tune.axes)
-    for nodes in product(*tune.axes.values()):
-        yield point_name(paths, nodes), _Point(dict(zip(paths, nodes, strict=True)), known)
-
-
-def _match_of(experiment: Experiment) -> tuple[Match, Node]:
-    assert experiment.match is not None
-    return experiment.match, experiment.sections["match"]
+def _via(experiment: Experiment) -> Node:
+    section = experiment.sections["match"]
+    return section.find(["via"]) or section
 
 
 def _with_rows(

@@ -48,11 +48,7 @@ class PartField:
         return core_schema.no_info_before_validator_function(self.check, handler(source))
 
     def check(self, value: object) -> Choice:
-        """Return the choice, with every option filled in.
-
-        Raises:
-            ValueError: if there is no such part, or its options are wrong.
-        """
+        """Return the choice, with every option filled in; an error of pydantic's if it is wrong."""
         choice = as_mapping(value)
         if not isinstance(choice, Mapping):
             raise PydanticCustomError("choice_type", "needs a name or a mapping with a name")
@@ -359,13 +355,19 @@ def _with_inherited_options(data: object) -> object:
 
 
 def _with_options(model: Mapping[str, Any], side: Side, key: str) -> object:
+    """Return a choice of a stack with the options that it leaves out, if the part is the same."""
     info = DecoderDifference.model_fields.get(key)
+    slot = slot_of(info) if info else None
     paths = paths_in_model(side, key)
     value: object = None
     for path in reversed(paths):
-        own = _follow(model, path)
-        if own is not None or path == paths[0]:
-            value = _merge_choice(slot_of(info) if info else None, value, own)
+        own = as_mapping(_follow(model, path))
+        if own is None and path != paths[0]:
+            continue
+        if isinstance(value, Mapping) and isinstance(own, Mapping):
+            name = value.get("name", slot.default if slot else None)
+            own = {**value, **own} if own.get("name", name) == name else own
+        value = own
     return value
 
 
@@ -374,15 +376,6 @@ def _follow(node: Any, path: Steps) -> Any:
     for step in path:
         node = node.get(step) if isinstance(node, Mapping) else getattr(node, str(step), None)
     return node
-
-
-def _merge_choice(slot: PartField | None, shared: object, own: object) -> object:
-    """Return ``own`` with the options of ``shared`` that it leaves out, if the part is the same."""
-    shared, own = as_mapping(shared), as_mapping(own)
-    if not (isinstance(shared, Mapping) and isinstance(own, Mapping)):
-        return own
-    name = shared.get("name", slot.default if slot else None)
-    return {**shared, **own} if own.get("name", name) == name else own
 
 
 def refuse_null(data: object, keys: Iterable[str]) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 
 from ablate.config import shipped
+from ablate.config.header import Header
 from ablate.config.merge import (
     MergeSchema,
     change,
@@ -21,16 +22,8 @@ from ablate.config.merge import (
 )
 from ablate.config.messages import unknown
 from ablate.config.paths import METRICS, file_path
-from ablate.config.source import (
-    Mark,
-    Mistake,
-    Node,
-    Source,
-    UnreadableError,
-    control_reason,
-    parse,
-    source_of,
-)
+from ablate.config.source import control_reason, parse, source_of
+from ablate.config.tree import Mark, Mistake, Node, Source, UnreadableError
 from ablate.printable import CONTROL
 from ablate.registry import PluginError, load_plugin
 from ablate.wording import nearest, no_such
@@ -44,35 +37,32 @@ VARYING = ("tokenizer", "model", "training", "decoding")
 UNUSABLE_NAME = r"^$|^\s|\s$|[\x00-\x1f\x7f-\x9f\u2028\u2029]|^<<$"
 """A pattern of what no row may be called."""
 
-HEADER = ("question", "seeds", "negligible", "metrics", "published", "match", "tune")
+HEADER = tuple(Header.model_fields)
 _FILES = ("extends", "plugins")
-_CHANGES_NOTHING = "changes nothing; give a change, as in {model.norm: rms}"
+_IS_EMPTY = "changes nothing; give a change, as in {model.norm: rms}"
 
 
 def read(path: Path, overrides: Sequence[str], mistakes: list[Mistake]) -> tuple[Node, bool]:
     """Return a file, its parents and the overrides, merged, and whether all could be read.
 
-    Their mistakes are added.
-
-    Parents come first, in the order they are named and each with its own parents, so that the
-    right one wins over the left; then the file; then the overrides. A row that is null is removed,
-    with the published numbers that layers below its null have for it. Plugins are loaded as they
-    are named.
+    Adds mistakes. Parents come first, in the order they are named and each with its own parents, so
+    that the right one wins over the left; then the file; then the overrides. A row that is null is
+    removed, with the published numbers that layers below its null have for it. Plugins are loaded.
 
     Raises:
         UnreadableError: if a file cannot be read.
     """
-    layers, is_whole = _layers(path, _start_of(path), (), mistakes)
+    start = Mark(Source(_label(path), (), path), 1, 1)
+    layers, is_whole = _layers(path, start, (), mistakes)
     layers += [layer for text in overrides for layer in override(text, mistakes)]
     inherited: set[str] = set()
     for layer in layers:
-        rows = _variants(layer)
-        mistakes += [
-            Mistake(row.mark, row.path, _removes_nothing(name, inherited))
-            for name, row in rows.items()
-            if is_whole and row.value is None and name not in inherited
-        ]
-        inherited |= set(rows)
+        for name, row in _variants(layer).items():
+            if is_whole and row.value is None and name not in inherited:
+                known = no_such("row", name, sorted(inherited))
+                reason = f"leaves out a row that is not inherited: {known}"
+                mistakes.append(Mistake(row.mark, row.path, reason if inherited else _IS_EMPTY))
+        inherited |= set(_variants(layer))
     tree = _merged(_without_removed(layers))
     published = tree.get("published")
     if published and not published.get("rows") and _merged(layers).find(["published", "rows"]):
@@ -84,19 +74,16 @@ def read(path: Path, overrides: Sequence[str], mistakes: list[Mistake]) -> tuple
     return replace(tree, value=value), is_whole
 
 
-def _removes_nothing(name: str, inherited: Collection[str]) -> str:
-    """Return what is wrong with a row that is null and that no layer below has."""
-    if not inherited:
-        return _CHANGES_NOTHING
-    return f"leaves out a row that is not inherited: {no_such('row', name, sorted(inherited))}"
-
-
 def _merged(layers: Sequence[Node]) -> Node:
     """Return layers as one; a change of a row merges onto a part as the baseline has it."""
-    schema = _file_schema(merge_schema())
-    baseline = reduce(lambda below, above: merge(below, above, schema), layers)
-    named = _file_schema(with_names(merge_schema(), baseline))
-    return reduce(lambda below, above: merge(below, above, named), layers)
+
+    def whole(of_changes: MergeSchema) -> Node:
+        by_name = MergeSchema(others=of_changes)
+        rows = {"variants": by_name, "grid": MergeSchema(), "leave_one_out": by_name}
+        schema = MergeSchema(children={**merge_schema().children, "metrics": METRICS, **rows})
+        return reduce(lambda below, above: merge(below, above, schema), layers)
+
+    return whole(with_names(merge_schema(), whole(merge_schema())))
 
 
 def _without_removed(layers: Sequence[Node]) -> list[Node]:
@@ -120,19 +107,8 @@ def _without_removed(layers: Sequence[Node]) -> list[Node]:
 
 
 def _variants(layer: Node) -> dict[str, Node]:
-    """Return the rows of a layer by name; one that is null removes that of the layers below."""
     variants = layer.get("variants")
     return dict(variants.items()) if variants else {}
-
-
-def _file_schema(of_changes: MergeSchema) -> MergeSchema:
-    by_name = MergeSchema(others=of_changes)
-    rows = {"variants": by_name, "grid": MergeSchema(), "leave_one_out": by_name}
-    return MergeSchema(children={**merge_schema().children, "metrics": METRICS, **rows})
-
-
-def _start_of(path: Path) -> Mark:
-    return Mark(Source(_label(path), (), path), 1, 1)
 
 
 def _label(path: Path) -> str:
@@ -143,18 +119,14 @@ def _label(path: Path) -> str:
 def _layers(
     path: Path, at: Mark, above: tuple[Path, ...], mistakes: list[Mistake]
 ) -> tuple[list[Node], bool]:
-    """Return a file's parents' layers and its own, the lowest first, and whether none is missing.
+    """Return the layers of a file, named ``at``, and of its parents, and whether none is missing.
 
-    Args:
-        path: the file.
-        at: where it is named.
-        above: the files that extend it.
-        mistakes: a list to add to.
+    The lowest is first; ``above`` are the files that extend it.
     """
     key = "extends" if above else ""
     try:
         real, content = path.resolve(), path.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
+    except OSError as error:
         reason = _read_error(path, error, prefix=shipped.PREFIX if above else "")
         raise UnreadableError(Mistake(at, key, reason)) from error
     if real in above:
@@ -165,7 +137,10 @@ def _layers(
     is_whole = True
     for parent in _file_names(root.get("extends"), mistakes):
         try:
-            parent_path = _parent(path, str(parent.value))
+            name = str(parent.value)
+            parent_path = path.parent / name
+            if name.startswith(shipped.PREFIX):
+                parent_path = shipped.find(name) or Path(name)
             layers, has_all = _layers(parent_path, parent.start, (*above, real), mistakes)
             parents.append((parent.start, layers))
             is_whole = is_whole and has_all
@@ -180,12 +155,7 @@ def _layers(
 def _different_rows(
     parents: Sequence[tuple[Mark, list[Node]]], removed: Mapping[str, Node]
 ) -> Iterator[Mistake]:
-    """Yield the mistakes of parents of one file that make different rows of one name.
-
-    Args:
-        parents: where each is named, and its layers.
-        removed: rows of the file itself; those that are null remove the parents'.
-    """
+    """Yield the mistakes of parents of one file that make different rows of one name."""
     first: dict[str, Node] = {}
     for at, layers in parents:
         for name, row in _variants(_merged(layers)).items():
@@ -196,13 +166,6 @@ def _different_rows(
                 reason = f"the row {name!r} is not the same in {files}"
                 way_out = f"rename one, or remove both here by variants: {{{name}: null}}"
                 yield Mistake(at, "extends", f"{reason}; {way_out}")
-
-
-def _parent(path: Path, name: str) -> Path:
-    """Return the file that ``extends`` names: by its path from ``path``, or a shipped one."""
-    if not name.startswith(shipped.PREFIX):
-        return path.parent / name
-    return shipped.find(name) or Path(name)
 
 
 def _root(source: Source, mistakes: list[Mistake]) -> Node:
@@ -216,10 +179,8 @@ def _root(source: Source, mistakes: list[Mistake]) -> Node:
     return root
 
 
-def _read_error(path: Path, error: OSError | ValueError, *, prefix: str) -> str:
+def _read_error(path: Path, error: OSError, *, prefix: str) -> str:
     """Return why a file cannot be read; ``prefix`` begins the names of shipped ones there."""
-    if isinstance(error, ValueError):
-        return f"{str(path)!r} cannot be the path of a file: {error}"
     label = _label(path)
     if isinstance(error, FileNotFoundError):
         siblings = path.parent.glob("*.y*ml") if path.parent.is_dir() else ()
@@ -234,8 +195,6 @@ def _read_error(path: Path, error: OSError | ValueError, *, prefix: str) -> str:
             hint = f", nor a shipped one;{f' did you mean {prefix + meant!r}?' if meant else ''}"
             hint += f" shipped: {', '.join(name for name in shipped.names() if '/' not in name)}"
         return f"there is no file {label!r}{hint}"
-    if isinstance(error, IsADirectoryError):
-        return f"{label!r} is a folder; name a file in it"
     return f"{label!r} cannot be read: {error.strerror}"
 
 
@@ -245,19 +204,10 @@ def _file_names(node: Node | None, mistakes: list[Mistake]) -> list[Node]:
         return []
     items = node.elements if isinstance(node.value, list) else [node]
     malformed = [item for item in items if not (isinstance(item.value, str) and item.value)]
-    if not items:
-        malformed = [node]
+    malformed = malformed if items else [node]
     reason = "needs the path of a file, or a list of them"
     mistakes += [Mistake(item.mark, node.path, reason) for item in malformed]
     return [] if malformed else items
-
-
-def _load_plugins(node: Node, mistakes: list[Mistake]) -> None:
-    for item in _file_names(node, mistakes):
-        try:
-            load_plugin(file_path(item))
-        except (PluginError, ValueError) as error:  # ValueError: a NUL character in the path
-            mistakes.append(Mistake(item.mark, node.path, str(error)))
 
 
 def override(text: str, mistakes: list[Mistake]) -> list[Node]:
@@ -265,7 +215,7 @@ def override(text: str, mistakes: list[Mistake]) -> list[Node]:
     source = Source("--set", tuple(text.split("\n")))
     start = Mark(source, 1, 1)
     if control := CONTROL.search(text):
-        mistakes.append(Mistake(start.shifted(control.start()), "", control_reason(control[0])))
+        mistakes.append(Mistake(start, "", control_reason(control[0])))
         return []
     path, equals, _ = text.partition("=")
     if not (equals and path):
@@ -305,12 +255,27 @@ def prepared(root: Node, mistakes: list[Mistake]) -> Node:
     return replace(root, value=layer)
 
 
+def _load_plugins(node: Node, mistakes: list[Mistake]) -> None:
+    for item in _file_names(node, mistakes):
+        try:
+            load_plugin(file_path(item))
+        except PluginError as error:
+            mistakes.append(Mistake(item.mark, node.path, str(error)))
+
+
+def _tune(node: Node, mistakes: list[Mistake]) -> dict[str, Node]:
+    """Return the section ``tune`` under its name; empty if it is malformed."""
+    if not isinstance(node.value, dict) or not node.value:
+        mistakes.append(Mistake(node.mark, node.path, "needs a mapping from paths to lists"))
+        return {}
+    axes = {k: item for k, item in node.items() if k == "seeds" or _is_axis(k, item, mistakes)}
+    return {"tune": replace(node, value=axes)}
+
+
 def _unknown_at_the_top(key: str, known: Sequence[str]) -> str:
     head, dot, _ = key.partition(".")
     if dot and head in known:
         return f"dotted paths are for variants; at the top, write '{head}:' with the rest below it"
-    if key == "<<":
-        return "YAML 1.2 has no merge key; use 'extends'"
     return unknown(key, known)
 
 
@@ -349,18 +314,7 @@ def _named(section: Node, mistakes: list[Mistake]) -> Iterator[tuple[str, Node]]
             yield name, node
             continue
         reason = f"no row can be called {name!r}; give it a name in one line, without outer blanks"
-        if name == "<<":
-            reason = unknown(name, ())
         mistakes.append(Mistake(node.key, section.path, reason))
-
-
-def _tune(node: Node, mistakes: list[Mistake]) -> dict[str, Node]:
-    """Return the section ``tune`` under its name; empty if it is malformed."""
-    if not isinstance(node.value, dict) or not node.value:
-        mistakes.append(Mistake(node.mark, node.path, "needs a mapping from paths to lists"))
-        return {}
-    axes = {k: item for k, item in node.items() if k == "seeds" or _is_axis(k, item, mistakes)}
-    return {"tune": replace(node, value=axes)}
 
 
 def _is_axis(path: str, node: Node, mistakes: list[Mistake]) -> bool:
@@ -373,9 +327,9 @@ def _is_axis(path: str, node: Node, mistakes: list[Mistake]) -> bool:
 
 def _change(node: Node, mistakes: list[Mistake]) -> Node | None:
     if not isinstance(node.value, dict) or not node.value:
-        reason = _CHANGES_NOTHING
-        if node.value:
-            reason = "needs a mapping from paths to values, as in {model.norm: rms}"
+        reason = "needs a mapping from paths to values, as in {model.norm: rms}"
+        if not node.value:
+            reason = _IS_EMPTY
         mistakes.append(Mistake(node.mark, node.path, reason))
         return None
     layer = change(node, mistakes)

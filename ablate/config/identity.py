@@ -64,7 +64,12 @@ def canonical(run: RunSpec) -> dict[str, Any]:
     spec = run.model_dump(mode="json")
     _leave_out_neutral(run, spec)
     for path, entry in _parts(run):
-        _leave_out(reduce(getitem, path.split("."), spec), entry)
+        choice = reduce(getitem, path.split("."), spec)
+        for option in entry.fingerprinted:
+            del choice[option]
+        for option, neutral in entry.neutral_values.items():
+            if choice[option] == neutral:
+                del choice[option]
     return spec
 
 
@@ -82,10 +87,6 @@ def content_of(path: str) -> str:
 
 def files_of(run: RunSpec, corpus_fingerprint: str) -> dict[str, str]:
     """Return the hashes that stand for the text in files which a run names; empty without any.
-
-    Args:
-        run: the spec, of which `canonical` holds no content of files.
-        corpus_fingerprint: of the content of its corpus.
 
     Raises:
         DataError: if a teacher's translations cannot be read.
@@ -116,15 +117,6 @@ def _leave_out_neutral(model: BaseModel, dumped: dict[str, Any]) -> None:
             del dumped[key]
         elif isinstance(value, BaseModel) and not isinstance(value, Choice):
             _leave_out_neutral(value, dumped[key])
-
-
-def _leave_out(choice: dict[str, Any], entry: Entry) -> None:
-    """Remove the options of a part that do not enter the identity of a run."""
-    for option in entry.fingerprinted:
-        del choice[option]
-    for option, neutral in entry.neutral_values.items():
-        if choice[option] == neutral:
-            del choice[option]
 
 
 def _parts(model: BaseModel, path: str = "") -> Iterator[tuple[str, Entry]]:

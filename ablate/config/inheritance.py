@@ -35,12 +35,7 @@ def paths_in_model(side: Side, key: str) -> tuple[Steps, ...]:
 
 
 def value_at(spec: Mapping[str, Any], path: str) -> Any:
-    """Return a run's value at a dotted path, its own or inherited; None if there is none.
-
-    Args:
-        spec: of the run, dumped whole.
-        path: as ``model.decoder.feed_forward.d_ff``.
-    """
+    """Return the value of a run, dumped whole, at a dotted path, or inherited; None if none is."""
     for steps in inherited(path.split(".")):
         choice = steps[:3] if steps[1:2] in (("encoder",), ("decoder",)) else steps
         if _walk(spec, choice) is not None:  # with all its options, of which none is inherited

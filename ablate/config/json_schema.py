@@ -21,11 +21,16 @@ from pydantic.fields import FieldInfo
 
 from ablate.config.experiment import Layers, OneOf, PerSide, RunSpec, slot_of
 from ablate.config.files import UNUSABLE_NAME, VARYING
-from ablate.config.load import SEED_BITS, Header, TuneSeeds
-from ablate.config.match import Match
+from ablate.config.header import (
+    SEED_BITS,
+    Header,
+    Match,
+    Measures,
+    Negligible,
+    Published,
+    TuneSeeds,
+)
 from ablate.config.merge import model_of
-from ablate.config.negligible import Negligible
-from ablate.config.published import Measures, Published
 from ablate.registry import Entry, argument_docs, slots
 
 Schema = dict[str, Any]
@@ -42,6 +47,12 @@ def schema() -> Schema:
         for path, value in paths.items()
     }
     ref = {"$ref": "#/$defs/change"}
+    tune = {
+        **_object({**axes, "seeds": _seeds(TuneSeeds.model_fields["seeds"])}),
+        "minProperties": 1,
+        "description": "values to try for every row, the baseline included; "
+        "the best on dev is chosen",
+    }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "An ablation experiment",
@@ -56,7 +67,7 @@ def schema() -> Schema:
                 "metrics": {"anyOf": [_METRIC, {"type": "array", "items": _METRIC}]},
                 "published": _published(),
                 "match": {"anyOf": [_match(), {"type": "null"}]},
-                "tune": {"anyOf": [_tune(axes), {"type": "null"}]},
+                "tune": {"anyOf": [tune, {"type": "null"}]},
                 "variants": {
                     "type": "object",
                     "minProperties": 1,
@@ -143,26 +154,14 @@ def _match() -> Schema:
     return {**match, "required": ["on", "via"], "not": two_lists}
 
 
-def _tune(axes: Schema) -> Schema:
-    seeds = _seeds(TuneSeeds.model_fields["seeds"])
-    about = "values to try for every row, the baseline included; the best on dev is chosen"
-    return {**_object({**axes, "seeds": seeds}), "minProperties": 1, "description": about}
-
-
 def _of_slot(slot: str, parts: dict[str, Entry]) -> Schema:
     """Return the choice of a part: its name, or its name and options, or options alone.
 
     Options alone belong to the part that another layer names.
     """
-    names = sorted(parts)
     by_name = [
         {
-            **_object(
-                {
-                    "name": {"const": name},
-                    **_described(entry.options, entry.cls),
-                }
-            ),
+            **_object({"name": {"const": name}, **_described(entry.options, entry.cls)}),
             "required": ["name"],
             "description": _summary(entry.cls),
         }
@@ -170,7 +169,7 @@ def _of_slot(slot: str, parts: dict[str, Entry]) -> Schema:
     ]
     return {
         "description": f"the choice of a part for the slot {slot!r}",
-        "anyOf": [{"enum": names}, *by_name, _object(_options_of_any(parts))],
+        "anyOf": [{"enum": sorted(parts)}, *by_name, _object(_options_of_any(parts))],
     }
 
 
@@ -223,16 +222,12 @@ def _with_strings(schema: Any) -> Any:
 
 def _of_model(model: type[BaseModel]) -> Schema:
     properties = _described(model, model)
-    alternatives = _alternatives(model)
+    alternatives = model.alternatives if issubclass(model, OneOf) else ()
     for key in alternatives:
         properties[key] = _without_null(properties[key])
     pairs = [{"required": [one, other]} for one, other in combinations(alternatives, 2)]
     clash: Schema = {"not": {"anyOf": pairs}} if pairs else {}
     return {**_object(properties), **clash, "description": _summary(model)}
-
-
-def _alternatives(model: type[BaseModel]) -> tuple[str, ...]:
-    return model.alternatives if issubclass(model, OneOf) else ()
 
 
 def _without_null(schema: Schema) -> Schema:
@@ -247,10 +242,7 @@ def _paths(
 ) -> Iterator[tuple[str, Schema]]:
     """Yield every dotted path of a run's spec, with the schema of its value.
 
-    Args:
-        fields: of a model.
-        above: its path, with a dot.
-        alternatives: those of its keys that exclude each other, none of which may be null.
+    Alternatives are keys that exclude each other, none of which may be null.
     """
     for key, info in fields.items():
         path = f"{above}{key}"
@@ -263,7 +255,8 @@ def _paths(
         elif PerSide() in info.metadata:
             yield from _paths(Layers.model_fields, f"{path}.")
         elif model:
-            yield from _paths(model.model_fields, f"{path}.", _alternatives(model))
+            alternatives_below = model.alternatives if issubclass(model, OneOf) else ()
+            yield from _paths(model.model_fields, f"{path}.", alternatives_below)
 
 
 def _summary(cls: type) -> str:

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, ValidationError
+from pydantic import ValidationError
 
 from ablate.config import shipped
 from ablate.config.choices import mistakes_of_choices
-from ablate.config.experiment import PartField, RunSpec
+from ablate.config.experiment import RunSpec
 from ablate.config.files import HEADER, override, read
-from ablate.config.match import Match
+from ablate.config.header import SEED_BITS, Header
 from ablate.config.merge import merge, merge_schema, schema_of
 from ablate.config.messages import MistakesError, certain, validated
-from ablate.config.negligible import Negligible
 from ablate.config.paths import METRICS, with_file_paths
-from ablate.config.published import Published
 from ablate.config.rows import BASELINE, at_row, in_row, requested_names, rows
 from ablate.config.runs import Experiment, Run, Tune, locate
-from ablate.config.source import Mark, Mistake, Node, Source, UnreadableError
+from ablate.config.tree import Mark, Mistake, Node, Source, UnreadableError
 from ablate.errors import SpecError
 from ablate.printable import CONTROL, printable
-from ablate.record import Scores
-from ablate.registry import Choice, Frozen
+from ablate.registry import Choice
 from ablate.wording import no_such
 
 
@@ -42,82 +37,8 @@ class InvalidExperimentError(MistakesError):
         self.valid = valid
 
 
-def _refuse_number(data: object) -> object:
-    if isinstance(data, int):
-        raise ValueError("needs a list of seeds, as in [1, 2, 3]")
-    return data
-
-
 _TAKEN = ("runs", "probes", "matches", "sessions", "exports", "slurm", "experiments")
 """What folders of results hold beside the tables of experiments."""
-
-SEED_BITS = 44
-"""PyTorch takes seeds of 64 bits; training multiplies a run's by a million and adds the step."""
-
-
-def _usable(seeds: tuple[int, ...]) -> tuple[int, ...]:
-    repeated = next((seed for seed, n in Counter(seeds).items() if n > 1), None)
-    if repeated is not None:
-        raise ValueError(f"the seed {repeated} is given twice; remove one")
-    if max(seeds, default=0) >= 2**SEED_BITS:
-        raise ValueError(f"the seed {max(seeds)} is too large; seeds are below 2^{SEED_BITS}")
-    return seeds
-
-
-Seeds = Annotated[
-    tuple[NonNegativeInt, ...],
-    Field(min_length=1),
-    BeforeValidator(_refuse_number),
-    AfterValidator(_usable),
-]
-
-
-class TuneSeeds(Frozen):
-    """The keys of ``tune`` that are no paths.
-
-    Attributes:
-        seeds: of the tuning runs; they must not be seeds of the table.
-    """
-
-    seeds: Seeds = (1001,)
-
-
-def _as_sequence(data: object) -> object:
-    return data if isinstance(data, list | tuple) else (data,)
-
-
-MetricChoice = Annotated[Choice, PartField("metric", "bleu")]
-
-_IN_RECORDS = {*Scores.__annotations__, "bleu_lc_tok"} - {"bleu", "chrf"}
-"""What records hold of every test set beside the metrics of this package."""
-
-
-def _named_once(metrics: tuple[Choice, ...]) -> tuple[Choice, ...]:
-    names = [metric.name for metric in metrics]
-    for name in names:
-        if name in _IN_RECORDS or name.endswith("_signature"):
-            raise ValueError(f"{name!r} names another value of records; rename the metric")
-    repeated = next((name for name in names if names.count(name) > 1), None)
-    if repeated is not None:
-        raise ValueError(f"the metric {repeated!r} is given twice; remove one")
-    return metrics
-
-
-Metrics = Annotated[
-    tuple[MetricChoice, ...], BeforeValidator(_as_sequence), AfterValidator(_named_once)
-]
-
-
-class Header(Frozen):
-    """The keys of an experiment that are not those of a run."""
-
-    question: str = ""
-    seeds: Seeds = (1, 2, 3)
-    negligible: Negligible = Negligible()
-    metrics: Metrics = ()
-    published: Published | None = None
-    match: Match | None = None
-    tune: TuneSeeds | None = None
 
 
 def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
@@ -131,7 +52,6 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
         InvalidExperimentError: with every mistake of the file, its parents and the overrides.
     """
     path = shipped.resolve(Path(path))
-    name = experiment_name(path)
     mistakes: list[Mistake] = []
     try:
         tree, is_whole = read(path, overrides, mistakes)
@@ -144,15 +64,24 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
     header = _header(tree, mistakes) or Header()
     valid_rows, origins = rows(tree, mistakes)
     requested = requested_names(tree) if mistakes else [row.name for row in valid_rows[1:]]
-    mistakes += _published_without_row(tree, requested)
+    names = [BASELINE, *requested]
+    published = tree.find(["published", "rows"])
+    mistakes += [
+        Mistake(node.key, node.path, no_such("row", row, names))
+        for row, node in (published.items() if published else ())
+        if row not in names
+    ]
     if BASELINE not in origins:
         raise InvalidExperimentError(mistakes, None)
     seeded = [
         replace(row, spec=row.spec.model_copy(update={"seed": header.seeds[0]}))
         for row in valid_rows
     ]
+    sections = {key: node for key in ("match", "tune") if (node := tree.get(key))}
+    axes = sections["tune"].items() if header.tune else ()
+    grid = {path: tuple(axis.elements) for path, axis in axes if path != "seeds"}
     experiment = Experiment(
-        name=name,
+        name=experiment_name(path),
         question=header.question or None,
         path=path,
         rows=tuple(seeded),
@@ -162,8 +91,8 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
         metrics=header.metrics,
         published=header.published,
         match=header.match,
-        tune=_tune(tree, header),
-        sections={key: node for key in ("match", "tune") if (node := tree.get(key))},
+        tune=Tune(grid, header.tune.seeds) if header.tune else None,
+        sections=sections,
     )
     mistakes += mistakes_of_choices(experiment, requested)
     if mistakes:
@@ -277,29 +206,6 @@ def _header(tree: Node, mistakes: list[Mistake]) -> Header | None:
     header, more = validated(Header, replace(tree, value=sections), schema_of(Header))
     mistakes += more
     return header
-
-
-def _tune(tree: Node, header: Header) -> Tune | None:
-    node = tree.get("tune")
-    if node is None or header.tune is None:
-        return None
-    axes = {path: tuple(axis.elements) for path, axis in node.items() if path != "seeds"}
-    return Tune(axes, header.tune.seeds)
-
-
-def _published_without_row(tree: Node, requested: Sequence[str]) -> list[Mistake]:
-    """Return the mistakes of published numbers of rows that do not exist.
-
-    Args:
-        tree: everything in the experiment.
-        requested: names of the variants that the file requests, valid or not.
-    """
-    rows_node = tree.find(["published", "rows"])
-    return [
-        Mistake(node.key, node.path, no_such("row", name, [BASELINE, *requested]))
-        for name, node in (rows_node.items() if rows_node else ())
-        if name not in (BASELINE, *requested)
-    ]
 
 
 def experiment_name(path: Path) -> str:

@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from ablate.config.experiment import Layers, OneOf, PartField, PerSide, RunSpec, slot_of
 from ablate.config.inheritance import SIDES, Steps, inherited
-from ablate.config.source import Mark, Mistake, Node
+from ablate.config.tree import Mark, Mistake, Node
 from ablate.registry import FilePaths
 
 
@@ -91,13 +91,7 @@ def merge(below: Node | None, above: Node, schema: MergeSchema) -> Node:
 
 
 def with_names(schema: MergeSchema, tree: Node, path: Steps = ()) -> MergeSchema:
-    """Return a schema in which a choice without a name has that of ``tree``, inherited or not.
-
-    Args:
-        schema: of the values at ``path``.
-        tree: a run.
-        path: of the schema; all unless given.
-    """
+    """Return a schema, that of ``path``, in which a choice without a name has that of ``tree``."""
     if schema.slot:
         names = (tree.find(steps) for steps in inherited((*path, "name")))
         name = next((str(node.value) for node in names if node), schema.slot.default)
@@ -121,10 +115,7 @@ def normalize(node: Node, schema: MergeSchema) -> Node:
 
 
 def change(node: Node, mistakes: list[Mistake]) -> Node:
-    """Return the change that a mapping of dotted paths describes, as a normalized layer.
-
-    Values that are given twice are added to ``mistakes``.
-    """
+    """Return a mapping of dotted paths as a normalized layer; adds what is given twice."""
     layer = replace(node, value={})
     for key, value in node.items():
         part = normalize(nested(key.split("."), value), merge_schema())
@@ -133,10 +124,7 @@ def change(node: Node, mistakes: list[Mistake]) -> Node:
 
 
 def union(one: Node, other: Node, mistakes: list[Mistake]) -> Node:
-    """Return two normalized layers as one, in either order the same.
-
-    Values that both give are added to ``mistakes``.
-    """
+    """Return two normalized layers as one, in either order the same; adds what both give."""
     if not (isinstance(one.value, dict) and isinstance(other.value, dict)):
         line = one.key.line
         mistakes.append(Mistake(other.key, other.path, f"is given twice; first in line {line}"))

@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from ablate.config.experiment import PartField
 from ablate.config.inheritance import SIDES, Steps
 from ablate.config.merge import MergeSchema, merge_schema
 from ablate.config.runs import locate
-from ablate.config.source import Mistake, Node, scalar
+from ablate.config.source import scalar
+from ablate.config.tree import Mistake, Node
 from ablate.errors import SpecError
 from ablate.registry import slots
-from ablate.wording import nearest, suggest
+from ablate.wording import and_list, nearest, suggest
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -44,12 +44,14 @@ def validated(model: type[M], tree: Node, schema: MergeSchema) -> tuple[M | None
         try:
             valid = model.model_validate(tree.plain())
         except ValidationError as error:
-            mistakes += _explain(error.errors(include_url=False), tree, schema)
-            excess = _excess(error)
+            details = error.errors(include_url=False)
+            mistakes += _explain(details, tree, schema)
+            excess = [each for each in details if each["type"] in _EXCESS]
             if not excess:
                 return None, mistakes
-            for path in excess:
-                tree = _without(tree, path)
+            for each in excess:  # without this key the others of its mapping can be checked
+                key = each["ctx"][_EXCESS[each["type"]]]
+                tree = _without(tree, [*map(str, each["loc"]), key])
         else:
             return (None, mistakes) if mistakes else (valid, [])
 
@@ -83,22 +85,13 @@ def _explain(details: Sequence[Any], tree: Node, schema: MergeSchema) -> list[Mi
         path = _path(tree, detail)
         if detail["loc"][-1:] == (_KEY,):
             node, _ = locate(tree, path)
-            of_keys.append(Mistake(node.key, dotted(path[:-1]), sentence([detail], path[-1])))
+            of_keys.append(Mistake(node.key, _dotted(path[:-1]), sentence([detail], path[-1])))
         elif detail["type"] != "missing" or not schema.has_defaults_at(path):
             groups.setdefault(path, []).append(dict(detail))
     return of_keys + [
         _mistake(tree, schema, path, details)
         for path, details in groups.items()
         if not _is_shadowed(path, details, groups)
-    ]
-
-
-def _excess(error: ValidationError) -> list[list[str]]:
-    """Return the paths of keys without which the other keys of their mapping can be checked."""
-    return [
-        [*map(str, detail["loc"]), detail["ctx"][_EXCESS[detail["type"]]]]
-        for detail in error.errors(include_url=False)
-        if detail["type"] in _EXCESS
     ]
 
 
@@ -131,15 +124,9 @@ def unknown(key: str, known: Sequence[str], owner: str = "") -> str:
     return f"unknown option; {owner} has {listed}" if owner else f"unknown option; known: {listed}"
 
 
-def dotted(path: Iterable[str | int]) -> str:
+def _dotted(path: Iterable[str | int]) -> str:
     """Return a path with dots, without the indices of lists."""
     return ".".join(step for step in path if isinstance(step, str))
-
-
-def options_of(slot: PartField, name: object) -> list[str]:
-    """Return the options of a part, sorted."""
-    entry = slots()[slot.name].get(str(name))
-    return sorted(entry.options.model_fields) if entry else []
 
 
 def _order(mistake: Mistake) -> tuple[str, tuple[str, ...], int, int]:
@@ -176,7 +163,7 @@ def _mistake(
     kinds = {detail["type"] for detail in details}
     if kinds & {"unknown_part", "choice_name"}:
         node = node.get("name") or node
-    path = node.path if is_exact and node.path else dotted(steps)
+    path = node.path if is_exact and node.path else _dotted(steps)
     if "extra_forbidden" in kinds:
         known, owner = _known(tree, schema, steps[:-1])
         return Mistake(node.key, node.path, unknown(str(steps[-1]), known, owner))
@@ -186,16 +173,19 @@ def _mistake(
 
 
 def sentence(details: Sequence[Any], value: Any) -> str:
-    """Return the sentence for one value; each of ``details`` is an error of pydantic's about it."""
+    """Return the sentence for one value from pydantic's errors about it."""
     for detail in details:
         kind, context = detail["type"], detail.get("ctx", {})
         if kind in _SENTENCES:
             return _SENTENCES[kind].format(**context, value=quoted(value))
         if kind == "missing":
-            return _missing([d["loc"][-1] for d in details if d["type"] == "missing"])
+            first, *others = [d["loc"][-1] for d in details if d["type"] == "missing"]
+            if isinstance(first, int):
+                return f"has too few items: item {first + 1} is missing"
+            return f"needs {and_list([repr(key) for key in (first, *others)])}"
         if kind not in _NEEDS and kind != "literal_error":
             return str(context.get("error", detail["msg"]))
-    needs = list(dict.fromkeys(_need(detail) for detail in details))
+    needs = list(dict.fromkeys(_NEEDS.get(d["type"]) or d["ctx"]["expected"] for d in details))
     return f"needs {' or '.join(needs)}; {_actual(value, needs)}"
 
 
@@ -244,30 +234,15 @@ _NEEDS = {
 }
 
 
-def _missing(keys: Sequence[str | int]) -> str:
-    if isinstance(keys[0], int):
-        return f"has too few items: item {keys[0] + 1} is missing"
-    *others, last = [repr(key) for key in keys]
-    return f"needs {', '.join(others)} and {last}" if others else f"needs {last}"
-
-
-def _need(detail: dict[str, Any]) -> str:
-    if detail["type"] == "literal_error":
-        return str(detail["ctx"]["expected"])
-    return _NEEDS[detail["type"]]
-
-
 def _actual(value: Any, needs: Sequence[str]) -> str:
     """Return what a value is instead of what it needs to be, and an obvious correction."""
     if isinstance(value, str):
         return _actual_string(value, needs)
     if value is None:
         return "it is empty"
-    if isinstance(value, dict | list):
-        return f"it is {quoted(value)}"
     if isinstance(value, bool):
         return f"{quoted(value)} is a boolean"
-    if isinstance(value, float) and not math.isfinite(value):
+    if isinstance(value, dict | list) or (isinstance(value, float) and not math.isfinite(value)):
         return f"it is {quoted(value)}"
     if isinstance(value, float) and "a whole number" in needs and value.is_integer():
         return f"{quoted(value)} has a decimal point or an exponent; write {int(value)}"
@@ -280,8 +255,6 @@ def _actual_string(value: str, needs: Sequence[str]) -> str:
     needs_number = any("number" in need for need in needs)
     if needs_number and isinstance(scalar(value), int | float):
         return f"{is_string}; remove the quotes"
-    if needs_number and isinstance(scalar(value.replace("_", "")), int | float):
-        return f"{is_string}; leave out the '_'"
     if "true or false" in needs and value.lower() in _BOOLEANS:
         return f"{is_string}; write {quoted(_BOOLEANS[value.lower()])}"
     words = [word for need in needs for word in need.split("'")[1::2]]
@@ -300,7 +273,9 @@ def _known(tree: Node, schema: MergeSchema, path: Steps) -> tuple[list[str], str
         if schema.slot:
             node, is_exact = locate(tree, [*path[:depth], "name"])
             name = node.value if is_exact else schema.slot.default
-            return options_of(schema.slot, name), f"{schema.slot.name} {name!r}"
+            entry = slots()[schema.slot.name].get(str(name))
+            options = sorted(entry.options.model_fields) if entry else []
+            return options, f"{schema.slot.name} {name!r}"
     return list(schema.children), ""
 
 

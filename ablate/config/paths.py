@@ -11,7 +11,7 @@ from typing import Any
 from ablate.config import shipped
 from ablate.config.experiment import PartField
 from ablate.config.merge import MergeSchema, merge_schema
-from ablate.config.source import Mark, Node, Source
+from ablate.config.tree import Mark, Node, Source
 from ablate.registry import PluginError, load_plugin, slots
 
 METRICS = MergeSchema(slot=PartField("metric", "bleu"))
@@ -25,18 +25,13 @@ def file_path(node: Node) -> Path:
     source = node.start.source.path
     path = (source.parent if source else Path()) / str(node.value)
     shorter = Path(os.path.normpath(path))
-    try:
-        return shorter if shorter.resolve() == path.resolve() else path  # a link may be between
-    except (OSError, ValueError):
-        return path
+    return shorter if shorter.resolve() == path.resolve() else path  # a link may be between
 
 
 def with_file_paths(node: Node, schema: MergeSchema) -> Node:
     """Return a tree in which the options that hold paths of files are relative to the cwd.
 
-    Args:
-        node: the tree.
-        schema: of the tree, or of each item if it is a list.
+    The schema is that of the tree, or of each item if it is a list.
     """
     if schema.is_path:
         return _resolve(node)
@@ -65,7 +60,7 @@ def with_absolute_paths(content: Mapping[str, Any], folder: Path) -> Any:
     for plugin in (plugins.elements or [plugins]) if plugins else ():
         try:
             load_plugin(file_path(plugin))
-        except (PluginError, ValueError):
+        except PluginError:
             continue  # loading the file reports it
     changes, one_out = MergeSchema(others=_Change()), root.get("leave_one_out")
     children = {

@@ -7,21 +7,18 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from pydantic import ValidationError
-
 from ablate.config.experiment import RunSpec
-from ablate.config.labels import compact, labels
 from ablate.config.merge import change, leaves, marks, merge, merge_schema, union
 from ablate.config.messages import validated
 from ablate.config.paths import with_file_paths
 from ablate.config.runs import Origin, Row
-from ablate.config.source import Mark, Mistake, Node
+from ablate.config.tree import Mark, Mistake, Node
 
 BASELINE = "baseline"
 
 
 @dataclass(frozen=True)
-class RowRequest:
+class _Request:
     """A row of which only the change is known.
 
     Attributes:
@@ -51,9 +48,10 @@ def rows(tree: Node, mistakes: list[Mistake]) -> tuple[list[Row], dict[str, Orig
     if spec:
         valid_rows[spec] = Row(BASELINE, spec, {})
         origins[BASELINE] = Origin(base, base, base.start)
-    requests: dict[str, RowRequest] = {}
+    requests: dict[str, _Request] = {}
     for request in _requests(tree, mistakes):
-        if not _has_free_name(request, requests, mistakes):
+        if reason := _why_name_is_taken(request, requests):
+            mistakes.append(Mistake(request.at, request.path, reason))
             continue
         requests[request.name] = request
         merged = merge(base, request.layer, merge_schema())
@@ -62,7 +60,8 @@ def rows(tree: Node, mistakes: list[Mistake]) -> tuple[list[Row], dict[str, Orig
         if spec is None or (twin and request.is_grid and twin.name == BASELINE):
             continue
         if twin:
-            mistakes.append(_duplicate(request, twin, requests))
+            reason = _why_duplicate(request, twin, requests)
+            mistakes.append(Mistake(request.at, request.path, reason))
             continue
         valid_rows[spec] = Row(request.name, spec, _changes(base, request.layer, spec))
         origins[request.name] = Origin(merged, request.layer, request.at)
@@ -75,7 +74,7 @@ def requested_names(tree: Node) -> list[str]:
 
 
 def _validated(
-    tree: Node, mistakes: list[Mistake], request: RowRequest | None = None
+    tree: Node, mistakes: list[Mistake], request: _Request | None = None
 ) -> RunSpec | None:
     located = with_file_paths(tree, merge_schema())
     spec, more = validated(RunSpec, located, merge_schema())
@@ -103,29 +102,21 @@ def with_row_name(mistake: Mistake, row: str) -> Mistake:
     return replace(mistake, reason=f"{mistake.reason}{where}")
 
 
-def _has_free_name(
-    request: RowRequest, requests: dict[str, RowRequest], mistakes: list[Mistake]
-) -> bool:
-    reason = None
+def _why_name_is_taken(request: _Request, requests: Mapping[str, _Request]) -> str | None:
     if request.name == BASELINE:
-        reason = "'baseline' is the file without its variants; choose another name"
-    elif request.name in requests:
-        line = requests[request.name].at.seen_from(request.at)
-        way_out = "remove one" if request.is_grid else "choose another name"
-        reason = f"{line} already has a row {request.name!r}; {way_out}"
-    if reason:
-        mistakes.append(Mistake(request.at, request.path, reason))
-    return reason is None
+        return "'baseline' is the file without its variants; choose another name"
+    if request.name not in requests:
+        return None
+    line = requests[request.name].at.seen_from(request.at)
+    way_out = "remove one" if request.is_grid else "choose another name"
+    return f"{line} already has a row {request.name!r}; {way_out}"
 
 
-def _duplicate(request: RowRequest, twin: Row, requests: dict[str, RowRequest]) -> Mistake:
-    """Return the mistake of a row that equals another, ``twin``."""
+def _why_duplicate(request: _Request, twin: Row, requests: Mapping[str, _Request]) -> str:
     if twin.name == BASELINE:
-        reason = f"the row {request.name!r} changes nothing: it equals the baseline"
-    else:
-        line = requests[twin.name].at.seen_from(request.at)
-        reason = f"the row {request.name!r} equals the row {twin.name!r} of {line}; remove one"
-    return Mistake(request.at, request.path, reason)
+        return f"the row {request.name!r} changes nothing: it equals the baseline"
+    line = requests[twin.name].at.seen_from(request.at)
+    return f"the row {request.name!r} equals the row {twin.name!r} of {line}; remove one"
 
 
 def _changes(base: Node, layer: Node, spec: RunSpec) -> dict[str, Any]:
@@ -133,25 +124,19 @@ def _changes(base: Node, layer: Node, spec: RunSpec) -> dict[str, Any]:
     values = dict(leaves(layer, merge_schema()))
     for path in list(reversed(values)):
         others = {other: node for other, node in values.items() if other != path}
-        if others and _spec_with(base, others) == spec:
-            values = others
+        if others:
+            tree = merge(base, change(replace(base, value=others), []), merge_schema())
+            tree = with_file_paths(tree, merge_schema())
+            with_others, _ = validated(RunSpec, tree, merge_schema())
+            values = others if with_others == spec else values
     return {path: node.as_written() for path, node in values.items()}
 
 
-def _spec_with(base: Node, values: Mapping[str, Node]) -> RunSpec | None:
-    """Return the spec of the baseline with some values changed; None if it is invalid."""
-    tree = merge(base, change(replace(base, value=dict(values)), []), merge_schema())
-    try:
-        return RunSpec.model_validate(with_file_paths(tree, merge_schema()).plain())
-    except ValidationError:
-        return None
-
-
-def _requests(tree: Node, mistakes: list[Mistake]) -> Iterator[RowRequest]:
+def _requests(tree: Node, mistakes: list[Mistake]) -> Iterator[_Request]:
     """Yield the rows; what the changes of one give twice is added to ``mistakes``."""
     variants = tree.get("variants")
     for name, layer in variants.items() if variants else ():
-        yield RowRequest(name, layer.key, layer.path, layer)
+        yield _Request(name, layer.key, layer.path, layer)
     grid, one_out = tree.get("grid"), tree.get("leave_one_out")
     if grid:
         yield from _grid(grid, mistakes)
@@ -159,7 +144,7 @@ def _requests(tree: Node, mistakes: list[Mistake]) -> Iterator[RowRequest]:
         yield from _leave_one_out(one_out, mistakes)
 
 
-def _grid(grid: Node, mistakes: list[Mistake]) -> Iterator[RowRequest]:
+def _grid(grid: Node, mistakes: list[Mistake]) -> Iterator[_Request]:
     """Yield a row for every point of the product of all axes, the last axis fastest."""
     axes = dict(grid.items())
     for point in product(*(axis.elements for axis in axes.values())):
@@ -167,10 +152,10 @@ def _grid(grid: Node, mistakes: list[Mistake]) -> Iterator[RowRequest]:
         values = {path: replace(node, key=axis.key) for (path, axis), node in pairs}
         layer = change(replace(grid, value=values), mistakes)
         name = point_name(list(axes), point)
-        yield RowRequest(name, point[-1].start, point[-1].path, layer, is_grid=True)
+        yield _Request(name, point[-1].start, point[-1].path, layer, is_grid=True)
 
 
-def _leave_one_out(section: Node, mistakes: list[Mistake]) -> Iterator[RowRequest]:
+def _leave_one_out(section: Node, mistakes: list[Mistake]) -> Iterator[_Request]:
     """Yield a row with every change, and one with all changes but one for each of them."""
     changes = _named(section.elements) or list(section.items())
     everything = replace(section, value={})
@@ -179,12 +164,12 @@ def _leave_one_out(section: Node, mistakes: list[Mistake]) -> Iterator[RowReques
         if whole.plain() != union(layer, everything, []).plain():  # one path, two values
             union(everything, layer, mistakes)
         everything = whole
-    yield RowRequest("all", section.key, section.path, everything)
+    yield _Request("all", section.key, section.path, everything)
     for index, (name, layer) in enumerate(changes):
         rest = replace(section, value={})
         for _, other in (*changes[:index], *changes[index + 1 :]):
             rest = union(rest, other, [])
-        yield RowRequest(f"all - {name}", layer.key, layer.path, rest)
+        yield _Request(f"all - {name}", layer.key, layer.path, rest)
 
 
 def _named(layers: Sequence[Node]) -> list[tuple[str, Node]]:
@@ -206,3 +191,36 @@ def point_name(paths: Sequence[str], nodes: Sequence[Node]) -> str:
 def _name_of(names: Sequence[str], nodes: Sequence[Node]) -> str:
     pairs = zip(names, nodes, strict=True)
     return " ".join(f"{name}={compact(node.plain())}" for name, node in pairs)
+
+
+def labels(paths: Sequence[str]) -> list[str]:
+    """Return the shortest ends of dotted ``paths`` that tell them apart."""
+    parts = [path.split(".") for path in paths]
+
+    def shortest(own: list[str]) -> str:
+        others = [other for other in parts if other != own]
+        ends = (n for n in range(1, len(own)) if all(o[-n:] != own[-n:] for o in others))
+        return ".".join(own[-next(ends, len(own)) :])
+
+    return [shortest(own) for own in parts]
+
+
+def compact(value: Any, null: str = "null") -> str:
+    """Write a value of the YAML compactly: ``relu(d_ff=256)``; None as ``null``."""
+    if value is None:
+        return null
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(compact(item, null) for item in value)}]"
+    if isinstance(value, Mapping):
+        items = value.items()
+        inner = ", ".join(f"{key}={compact(item, null)}" for key, item in items if key != "name")
+        if "name" not in value:
+            return inner
+        name = compact(value["name"], null)
+        return f"{name}({inner})" if inner else name
+    return str(value)

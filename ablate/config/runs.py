@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.experiment import RunSpec
+from ablate.config.header import Match, Negligible, Published
 from ablate.config.inheritance import Steps, inherited
-from ablate.config.match import Match
-from ablate.config.negligible import Negligible
-from ablate.config.published import Published
-from ablate.config.source import Mark, Node
+from ablate.config.tree import Mark, Node
 from ablate.registry import Choice
 
 

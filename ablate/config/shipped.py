@@ -20,19 +20,12 @@ def folder() -> Path | None:
 def names() -> list[str]:
     """Return the names of all shipped files: ``pe``, ``multi30k/pe``, ``presets/tiny``."""
     root = folder()
-    if root is None:
-        return []
-    return sorted(
-        path.relative_to(root).with_suffix("").as_posix() for path in root.rglob("*.yaml")
-    )
+    files = root.rglob("*.yaml") if root else ()
+    return sorted(path.relative_to(root).with_suffix("").as_posix() for path in files)  # type: ignore[arg-type]
 
 
 def find(name: str) -> Path | None:
-    """Return the shipped file with a name; None if there is none.
-
-    Args:
-        name: as in `names`, with or without `PREFIX`.
-    """
+    """Return the shipped file of a name, with or without `PREFIX`; None if there is none."""
     plain = name.removeprefix(PREFIX)
     root = folder()
     return root / f"{plain}.yaml" if root is not None and plain in names() else None
@@ -46,8 +39,4 @@ def name_in(path: Path) -> str | None:
 
 def resolve(path: Path) -> Path:
     """Return ``path`` if that exists, else the shipped file of that name, else ``path``."""
-    try:
-        is_there = path.exists()
-    except (OSError, ValueError):  # ValueError: a NUL character in the path
-        return path
-    return path if is_there else find(path.as_posix()) or path
+    return path if path.exists() else find(path.as_posix()) or path

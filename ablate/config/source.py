@@ -1,4 +1,4 @@
-"""YAML text as a tree in which every value has its position in the text.
+"""YAML text read as a tree, and plain data written as YAML.
 
 Scalars are read by the core schema of YAML 1.2: ``no`` is a word, ``1e-4`` a number.
 """
@@ -8,167 +8,17 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from ablate.printable import CONTROL, escaped, printable
+from ablate.config.tree import Mark, Mistake, Node, Source, UnreadableError
+from ablate.printable import CONTROL, escaped
 
 MAX_NODES = 100_000
 """More values than any experiment has; aliases of aliases can ask for billions."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """A text with a name.
-
-    Attributes:
-        label: its name in messages.
-        lines: of the text.
-        path: the file, if it is one.
-    """
-
-    label: str
-    lines: tuple[str, ...]
-    path: Path | None = None
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A position in a text; line and column count from 1."""
-
-    source: Source
-    line: int
-    column: int
-
-    @property
-    def excerpt(self) -> str:
-        """Return the line."""
-        lines = self.source.lines
-        return lines[self.line - 1] if self.line <= len(lines) else ""
-
-    def shifted(self, columns: int) -> Mark:
-        """Return the position so many columns to the right."""
-        return replace(self, column=self.column + columns)
-
-    def seen_from(self, other: Mark) -> str:
-        """Return the line in words, with its text unless that is the text of ``other``."""
-        of_text = "" if self.source == other.source else f" of {self.source.label}"
-        return f"line {self.line}{of_text}"
-
-    def __str__(self) -> str:
-        return f"{self.source.label}:{self.line}:{self.column}"
-
-
-@dataclass(frozen=True)
-class Node:
-    """A value of the YAML.
-
-    Attributes:
-        value: a scalar, a mapping of nodes, or a list of nodes.
-        start: where it begins.
-        key: where its key begins, or where it begins itself if it has no key.
-        path: its dotted path, as in the text.
-        is_flow: a mapping or list in brackets.
-    """
-
-    value: dict[str, Node] | list[Node] | str | int | float | bool | None
-    start: Mark
-    key: Mark
-    path: str = ""
-    is_flow: bool = False
-
-    @property
-    def mark(self) -> Mark:
-        """Return the position to point at: the value, or the key of a block below it."""
-        is_block = isinstance(self.value, dict | list) and not self.is_flow
-        return self.key if is_block else self.start
-
-    def items(self) -> Iterator[tuple[str, Node]]:
-        """Yield keys and nodes of a mapping; nothing for other values."""
-        yield from self.value.items() if isinstance(self.value, dict) else ()
-
-    @property
-    def elements(self) -> list[Node]:
-        """Return the nodes of a list; nothing for other values."""
-        return self.value if isinstance(self.value, list) else []
-
-    def get(self, key: str) -> Node | None:
-        """Return the node under a key, if there is one."""
-        return self.value.get(key) if isinstance(self.value, dict) else None
-
-    def plain(self) -> Any:
-        """Return the value without marks, lists as tuples."""
-        if isinstance(self.value, dict):
-            return {key: node.plain() for key, node in self.value.items()}
-        if isinstance(self.value, list):
-            return tuple(node.plain() for node in self.value)
-        return self.value
-
-    def as_written(self) -> Any:
-        """Return the value as the YAML has it: a part without options is its name."""
-        if isinstance(self.value, dict):
-            if list(self.value) == ["name"]:
-                return self.value["name"].value
-            return {key: item.as_written() for key, item in self.items()}
-        if isinstance(self.value, list):
-            return [item.as_written() for item in self.value]
-        return self.value
-
-    def descend(self, path: Sequence[str | int]) -> tuple[Node, int]:
-        """Follow ``path`` as far as it exists; return the last node and its depth."""
-        node = self
-        for depth, step in enumerate(path):
-            below = node._below(step)
-            if below is None:
-                return node, depth
-            node = below
-        return node, len(path)
-
-    def find(self, path: Sequence[str | int]) -> Node | None:
-        """Return the node at ``path``, if there is one."""
-        node, depth = self.descend(path)
-        return node if depth == len(path) else None
-
-    def _below(self, step: str | int) -> Node | None:
-        if isinstance(self.value, dict):
-            return self.value.get(str(step))
-        if str(step).isdecimal() and int(step) < len(self.elements):
-            return self.elements[int(step)]
-        return None
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """One mistake and its position.
-
-    Attributes:
-        path: of the value in the experiment; empty if it is about the whole text.
-        reason: a sentence.
-    """
-
-    mark: Mark
-    path: str
-    reason: str
-
-    def __str__(self) -> str:
-        where = f"{self.mark}: {printable(self.path)}: " if self.path else f"{self.mark}: "
-        excerpt = self.mark.excerpt.replace("\t", " ")
-        first = max(0, self.mark.column - _WIDTH // 2) if len(excerpt) > _WIDTH else 0
-        part = printable(excerpt[first : first + _WIDTH])
-        caret = " " * len(printable(excerpt[first : self.mark.column - 1])) + "^"
-        return f"{where}{self.reason}" + (f"\n  {part}\n  {caret}" if excerpt.strip() else "")
-
-
-class UnreadableError(Exception):
-    """A text is not YAML, or not of an experiment; ``mistake`` has the reason."""
-
-    def __init__(self, mistake: Mistake) -> None:
-        super().__init__(str(mistake))
-        self.mistake = mistake
 
 
 def source_of(label: str, content: bytes, path: Path | None = None) -> Source:
@@ -209,15 +59,31 @@ def parse(source: Source, mistakes: list[Mistake], path: str = "") -> Node | Non
         root = _compose(" " * (len(path) + 1) + text[len(path) + 1 :] if path else text)
         return None if root is None else _Reader(source, mistakes).node(root, path=path)
     except yaml.MarkedYAMLError as error:
-        mark = _where(error)
-        reason = _sentence(error, mark, source)
-        raise _unreadable(source, mark.line + 1, mark.column + 1, reason) from error
+        raise _not_yaml(error, source) from error
     except yaml.reader.ReaderError as error:
         lines = text[: error.position].split("\n")
         reason = control_reason(chr(error.character))
         raise _unreadable(source, len(lines), len(lines[-1]) + 1, reason) from error
     except RecursionError as error:
         raise _unreadable(source, 1, 1, "is nested too deeply") from error
+
+
+def dump(value: Any, *, width: int = 80, flow: bool | None = False) -> str:
+    """Return a value as YAML that parsers of YAML 1.2 read with the same types, keys in order.
+
+    Args:
+        value: of the types that YAML has.
+        width: of a line, in characters.
+        flow: whether in one line, with braces and brackets; None does so with the innermost.
+    """
+    return yaml.dump(
+        value,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=width,
+        default_flow_style=flow,
+    )
 
 
 def control_reason(character: str) -> str:
@@ -238,7 +104,6 @@ def _compose(text: str) -> yaml.Node | None:
         loader.dispose()
 
 
-_WIDTH = 160
 _BREAK = re.compile(r"\r\n|\r|\n|\x85|\u2028|\u2029")
 _BINARY = "is not a text file; an experiment is written in YAML"
 _PLAIN = "plain"
@@ -268,8 +133,6 @@ _SENTENCES = (
     (r"expected ',' or '([]}])'", "a ',' or the closing '{0}' is missing"),
     (r"expected <block end>", "does not fit what stands above; is the indentation right?"),
     (r"found unexpected end of stream", "the quotes are not closed"),
-    (r"found undefined alias '(.*)'", "no anchor '&{0}' stands above"),
-    (r"found duplicate anchor '(.*)'", "the anchor '&{0}' is given twice"),
 )
 
 
@@ -282,6 +145,17 @@ class _Loader(yaml.SafeLoader):
         return str(super().resolve(kind, value, implicit))
 
 
+class _Dumper(yaml.SafeDumper):
+    """Quotes texts that YAML 1.2 would read as numbers, such as the hash `12e4`."""
+
+    def text(self, value: str) -> yaml.ScalarNode:
+        style = None if scalar(value) == value else "'"
+        return self.represent_scalar(_STRING, value, style=style)
+
+
+_Dumper.add_representer(str, _Dumper.text)
+
+
 @dataclass
 class _Reader:
     """Converts nodes of PyYAML."""
@@ -292,62 +166,51 @@ class _Reader:
     ancestors: list[int] = field(default_factory=list)
 
     def node(self, raw: yaml.Node, key: Mark | None = None, path: str = "") -> Node:
-        start = self._mark(raw)
+        start = Mark(self.source, raw.start_mark.line + 1, raw.start_mark.column + 1)
         self.n_nodes += 1
         if self.n_nodes > MAX_NODES:
             raise _unreadable(self.source, start.line, start.column, "is too large")
         if id(raw) in self.ancestors:
             raise UnreadableError(Mistake(key or start, path, "contains itself, through an alias"))
         self.ancestors.append(id(raw))
-        value, is_flow = self._value(raw, path), bool(getattr(raw, "flow_style", True))
+        value, is_flow = self._value(raw, start, path), bool(getattr(raw, "flow_style", True))
         self.ancestors.pop()
         return Node(value, start, key or start, path, is_flow)
 
-    def _value(self, raw: yaml.Node, path: str) -> Any:
-        if raw.tag not in _TAGS:
+    def _value(self, raw: yaml.Node, at: Mark, path: str) -> Any:
+        if raw.tag not in (_PLAIN, _STRING, "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"):
             reason = f"the tag {raw.tag!r} has no meaning; remove it"
-            raise UnreadableError(Mistake(self._mark(raw), path, reason))
+            raise UnreadableError(Mistake(at, path, reason))
         if isinstance(raw, yaml.MappingNode):
             return self._mapping(raw, path)
         if isinstance(raw, yaml.SequenceNode):
             return [self.node(item, path=path) for item in raw.value]
-        text = self._checked(raw.value, self._mark(raw), path)
+        text = _checked(raw.value, at, path)
         return scalar(text) if raw.tag == _PLAIN else text
 
     def _mapping(self, raw: yaml.MappingNode, path: str) -> dict[str, Node]:
         mapping: dict[str, Node] = {}
         for raw_key, raw_value in raw.value:
-            mark = self._mark(raw_key)
+            mark = Mark(self.source, raw_key.start_mark.line + 1, raw_key.start_mark.column + 1)
             if not isinstance(raw_key, yaml.ScalarNode):
-                self._add_mistake(mark, path, "a key must be a word, not a list or a mapping")
+                reason = "a key must be a word, not a list or a mapping"
+                self.mistakes.append(Mistake(mark, path, reason))
                 continue
-            key = self._checked(raw_key.value, mark, path)
+            key = _checked(raw_key.value, mark, path)
             below = f"{path}.{key}" if path else key
             if key in mapping:
-                line = mapping[key].key.line
-                self._add_mistake(mark, below, f"is given twice; first in line {line}")
+                reason = f"is given twice; first in line {mapping[key].key.line}"
+                self.mistakes.append(Mistake(mark, below, reason))
                 continue
             mapping[key] = self.node(raw_value, mark, below)
         return mapping
 
-    def _checked(self, text: str, mark: Mark, path: str) -> str:
-        """Return a text without control characters.
 
-        Raises:
-            UnreadableError: if it has one.
-        """
-        if control := CONTROL.search(text):
-            raise UnreadableError(Mistake(mark, path, control_reason(control[0])))
-        return text
-
-    def _mark(self, raw: yaml.Node) -> Mark:
-        return Mark(self.source, raw.start_mark.line + 1, raw.start_mark.column + 1)
-
-    def _add_mistake(self, mark: Mark, path: str, reason: str) -> None:
-        self.mistakes.append(Mistake(mark, path, reason))
-
-
-_TAGS = {_PLAIN, _STRING, "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}
+def _checked(text: str, mark: Mark, path: str) -> str:
+    """Refuse a text with a control character."""
+    if control := CONTROL.search(text):
+        raise UnreadableError(Mistake(mark, path, control_reason(control[0])))
+    return text
 
 
 def scalar(text: str) -> str | int | float | bool | None:
@@ -368,12 +231,14 @@ def _whole(text: str, base: int) -> int | float:
     return number
 
 
-def _where(error: yaml.MarkedYAMLError) -> yaml.Mark:
-    """Return the position of an error; of a bracket or quote that is not closed, its own."""
-    problem, opening = error.problem_mark, error.context_mark
-    assert problem is not None
+def _not_yaml(error: yaml.MarkedYAMLError, source: Source) -> UnreadableError:
+    """Return the error with its position; that of a bracket or quote, if it is not closed."""
+    mark, opening = error.problem_mark, error.context_mark
+    assert mark is not None
     is_open = "expected ','" in (error.problem or "") or "end of stream" in (error.problem or "")
-    return opening if opening and is_open and opening.line != problem.line else problem
+    if is_open and opening and opening.line != mark.line:
+        mark = opening
+    return _unreadable(source, mark.line + 1, mark.column + 1, _sentence(error, mark, source))
 
 
 def _sentence(error: yaml.MarkedYAMLError, mark: yaml.Mark, source: Source) -> str:
@@ -382,8 +247,6 @@ def _sentence(error: yaml.MarkedYAMLError, mark: yaml.Mark, source: Source) -> s
         return "a tab; YAML is indented with spaces"
     if line[mark.column : mark.column + 1] == "\t":
         return "a tab; write a space in its place"
-    if "single document" in (error.context or ""):
-        return "a second document begins; an experiment is one document"
     problem = error.problem or ""
     before = source.lines[mark.line - 1] if mark.line else ""
     if "mapping values" in problem and re.match(r"\s*[\w.]+:[^\s]", before):

@@ -9,10 +9,10 @@ from typing import Any
 
 from ablate.analysis.summary import Records, summarise
 from ablate.config import Mistake, MistakesError
-from ablate.config.dump import dump
 from ablate.config.merge import schema_of
 from ablate.config.messages import validated
-from ablate.config.source import Mark, Node, Source, UnreadableError, parse, source_of
+from ablate.config.source import dump, parse, source_of
+from ablate.config.tree import Mark, Node, Source, UnreadableError
 from ablate.errors import SpecError
 from ablate.gate.check import KINDS, Check, Flaw
 from ablate.gate.reference import Head, Reference

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ablate.config.labels import compact, labels
+from ablate.config.rows import compact, labels
 
 
 def test_a_label_is_the_shortest_end_that_no_other_path_has() -> None:

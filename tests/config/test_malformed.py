@@ -86,10 +86,6 @@ def test_a_shipped_file_that_is_named_with_its_suffix_is_found_for_its_name(tmp_
     assert "the shipped one is called 'ablate:presets/tiny'" in failure(path)
 
 
-def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
-    assert "is a folder; name a file in it" in failure(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("content", "place", "reason"),
     [

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.config.source import Mistake, Node, parse, scalar, source_of
+from ablate.config.source import parse, scalar, source_of
+from ablate.config.tree import Mistake, Node
 
 
 def tree(text: str) -> Node:
