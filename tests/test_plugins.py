@@ -27,7 +27,7 @@ from ablate.registry import (
     slots,
     temporary_registrations,
 )
-from ablate.registry.registration import load_installed
+from ablate.registry.plugins import load_installed
 from ablate.runner.task import Task
 
 MINE = '''\
@@ -99,7 +99,7 @@ TENTH = "  tenth: {model.scaling: tenth, model.position: ramp}\n"
 BROKEN = {
     "missing": (None, r"mine\.py: cannot be read: No such file"),
     "syntax": ("x = 1\nif x\n", r"mine\.py:2: expected ':'"),
-    "encoding": (b"x = 1\ny = '\xff'\nz = 2\n", r"mine\.py:\d: cannot be read as Python"),
+    "encoding": (b"x = 1\ny = '\xff'\nz = 2\n", r"mine\.py: cannot be read as Python"),
     "import": ("import os\n\nimport nonesuch\n", r"mine\.py:3: ModuleNotFoundError: .*nonesuch"),
     "fails": ("def f():\n    return 1 / 0\n\n\nf()\n", r"mine\.py:2: ZeroDivisionError: division"),
     "exits": ("import sys\nsys.exit(3)\n", r"mine\.py:2: SystemExit: 3"),

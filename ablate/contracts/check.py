@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from ablate.contracts import data_parts, models, options, training_parts
-from ablate.contracts.case import Case, Contract
 from ablate.contracts.faults import ContractError, watched
-from ablate.contracts.tiny import MODEL_SLOTS
+from ablate.contracts.tiny import MODEL_SLOTS, Case, Contract
 from ablate.errors import AblateError
 from ablate.registry import Entry
 

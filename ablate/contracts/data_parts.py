@@ -6,8 +6,7 @@ import random
 
 import torch
 
-from ablate.contracts.case import Case, choice_of
-from ablate.contracts.tiny import VOCABULARY, scrambled, tiny
+from ablate.contracts.tiny import VOCABULARY, Case, choice_of, scrambled, tiny
 from ablate.data.corpus import Bitext, Corpus, CorpusText
 from ablate.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from ablate.decoding import Hypothesis, Search, translate
@@ -56,7 +55,11 @@ def training_is_repeatable(case: Case) -> None:
 
 def sentences_are_independent(case: Case) -> None:
     """A translation does not depend on what is translated beside it, and has no special ids."""
-    search, sources = build(Search, choice_of(case.entry)), _sources()
+    search, rng = build(Search, choice_of(case.entry)), random.Random(0)
+    sources = [[EOS]]
+    for _ in range(8):
+        length = rng.randrange(1, 9)
+        sources.append([*(rng.randrange(4, VOCABULARY.n_src) for _ in range(length)), EOS])
     model, cpu = scrambled(tiny()), torch.device("cpu")
     together = translate(model, search, sources, 10_000, cpu)
     alone = [translate(model, search, [source], 1, cpu)[0] for source in sources]
@@ -71,15 +74,6 @@ def sentences_are_independent(case: Case) -> None:
 
 def _tokens(hypotheses: list[list[Hypothesis]]) -> list[list[list[int]]]:
     return [[list(hypothesis.tokens) for hypothesis in best] for best in hypotheses]
-
-
-def _sources() -> list[list[int]]:
-    """Return sentences as ids of different lengths, one with nothing but EOS."""
-    rng = random.Random(0)
-    sentences = [
-        [rng.randrange(4, VOCABULARY.n_src) for _ in range(rng.randrange(1, 9))] for _ in range(8)
-    ]
-    return [[EOS], *([*sentence, EOS] for sentence in sentences)]
 
 
 def _text() -> CorpusText:

@@ -41,7 +41,8 @@ def watched(entries: Sequence[Entry]) -> Iterator[None]:
     undo: list[Callable[[], None]] = []
     try:
         for entry in entries:
-            undo += [_wrap(entry, name) for name in _wrappable(entry)]
+            names = ["__init__", *_RULES.get(entry.slot, {})]
+            undo += [_wrap(entry, name) for name in names if callable(getattr(entry.cls, name, 0))]
         yield
     except AblateError:
         raise
@@ -139,11 +140,6 @@ _RULES: dict[str, dict[str, Rule]] = {
 }
 
 
-def _wrappable(entry: Entry) -> list[str]:
-    rules = _RULES.get(entry.slot, {})
-    return ["__init__", *(name for name in rules if callable(getattr(entry.cls, name, None)))]
-
-
 def _wrap(entry: Entry, name: str) -> Callable[[], None]:
     """Wrap a method of a part's class; return a function that restores it."""
     cls, own = entry.cls, vars(entry.cls).get(name)
@@ -199,8 +195,9 @@ def _checked(entry: Entry, method: Callable[..., Any], rule: Rule) -> Callable[.
             raise
         expectation = rule(arguments or list(options.values()), result)
         if expectation and type(part) is entry.cls:
-            is_tensor = isinstance(result, Tensor)
-            returned = f"shape {_shape(result)}" if is_tensor else _kind(result)
+            returned = "None" if result is None else f"a {type(result).__name__}"
+            if isinstance(result, Tensor):
+                returned = f"shape {_shape(result)}"
             name = f"{entry.cls.__name__}.{method.__name__}"
             raise ContractError(
                 entry,
@@ -225,8 +222,8 @@ def _mismatch(method: Callable[..., Any], *arguments: Any, **options: Any) -> st
 
 def _explained(error: BaseException, entries: Sequence[Entry]) -> ContractError:
     """Return in words how the code of a part has failed."""
-    frames = [(frame.f_globals.get("__name__"), frame, line) for frame, line in _frames(error)]
-    for module, frame, line in reversed(frames):
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        module = frame.f_globals.get("__name__")
         entry = next((e for e in entries if e.cls.__module__ == module), None)
         if entry is not None:
             own = [e for e in entries if isinstance(frame.f_locals.get("self"), e.cls)]
@@ -234,17 +231,11 @@ def _explained(error: BaseException, entries: Sequence[Entry]) -> ContractError:
             name = frame.f_code.co_qualname if own else frame.f_code.co_name
             where = f"{_file(entry)}:{line}, in {name}"
             return ContractError(entry, f"{where}: {_reason(entry, error)}")
-    entry = _owner(error, entries) or entries[0]
+    missing = error.obj if isinstance(error, AttributeError) else None
+    entry = next((e for e in entries if isinstance(missing, e.cls)), entries[0])
     last = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{Path(last.filename).name}:{last.lineno}, in {last.name}"
     return ContractError(entry, f"with it the model fails at {where}: {_reason(entry, error)}")
-
-
-def _frames(error: BaseException) -> Iterator[tuple[Any, int]]:
-    trace = error.__traceback__
-    while trace is not None:
-        yield trace.tb_frame, trace.tb_lineno
-        trace = trace.tb_next
 
 
 def _reason(entry: Entry, error: BaseException) -> str:
@@ -257,12 +248,6 @@ def _reason(entry: Entry, error: BaseException) -> str:
                 f"it, or, if the contract's does, begin with {_super(entry)}"
             )
     return first_line_with_type(error)
-
-
-def _owner(error: BaseException, entries: Sequence[Entry]) -> Entry | None:
-    """Return the part in which an attribute is missing."""
-    missing = error.obj if isinstance(error, AttributeError) else None
-    return next((entry for entry in entries if isinstance(missing, entry.cls)), None)
 
 
 def _no_super(entry: Entry) -> str:
@@ -302,7 +287,3 @@ def _broadcasts(result: Tensor, shape: Sequence[int]) -> bool:
 
 def _shape(x: Tensor) -> str:
     return str(tuple(x.shape))
-
-
-def _kind(value: object) -> str:
-    return "None" if value is None else f"a {type(value).__name__}"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ablate.contracts.case import Case
-from ablate.contracts.tiny import PAD, VOCABULARY, choices, ids, spec
+from ablate.contracts.tiny import PAD, VOCABULARY, Case, choices, ids, spec
 from ablate.model import Transformer, assemble
 
 _LEAST_GRADIENT = 1e-9

@@ -12,8 +12,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
-from ablate.contracts.case import Case
-from ablate.contracts.tiny import PAD, accepted, alternatives, choices, ids, scrambled
+from ablate.contracts.tiny import PAD, Case, accepted, alternatives, choices, ids, scrambled
 from ablate.model import Transformer
 
 _ODD: tuple[Any, ...] = (None, True, -1e30, "something else", [], {"a": 1})
@@ -114,15 +113,15 @@ def _same_models(behaviours: Mapping[str, Behaviour | None]) -> str:
 
 def differ(left: Behaviour, right: Behaviour) -> bool:
     """Return whether two models differ in initial weights, output, or output in training."""
+
+    def outputs_differ(one: Tensor, other: Tensor) -> bool:
+        return one.shape != other.shape or not torch.allclose(one, other, atol=1e-9, rtol=0)
+
     return (
         _weights_differ(left.weights, right.weights)
-        or _outputs_differ(left.output, right.output)
-        or _outputs_differ(left.trained_output, right.trained_output)
+        or outputs_differ(left.output, right.output)
+        or outputs_differ(left.trained_output, right.trained_output)
     )
-
-
-def _outputs_differ(one: Tensor, other: Tensor) -> bool:
-    return one.shape != other.shape or not torch.allclose(one, other, atol=1e-9, rtol=0)
 
 
 def _weights_differ(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:

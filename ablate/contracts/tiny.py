@@ -1,4 +1,4 @@
-"""A small Transformer on which contracts are tested, and functions that vary it.
+"""A small Transformer on which contracts of parts are tested, and functions that vary it.
 
 Some parts require another choice beside them: a residual scheme without norms requires
 ``norm: none``. There is no list of them; `companion` searches the registry.
@@ -10,16 +10,18 @@ import functools
 import hashlib
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, get_args
 
 import torch
 from pydantic import TypeAdapter, ValidationError
 
 from ablate.config.experiment import ModelSpec
+from ablate.contracts.faults import ContractError
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
-from ablate.registry import Entry, RefusedError, lookup, slots
+from ablate.registry import Choice, Entry, RefusedError, lookup, slots
 
 PAD = 0
 VOCABULARY = Vocabulary(n_src=50, n_tgt=50, is_joint=True)
@@ -30,6 +32,35 @@ TINY: dict[str, Any] = {
     "dropout": {"embedding": 0.0, "residual": 0.0},
 }
 MODEL_SLOTS = [slot for slot in slots() if slot in ModelSpec.model_fields]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A part whose contract is tested."""
+
+    entry: Entry
+
+    @functools.cached_property
+    def model(self) -> Transformer:
+        """The model with the part and large weights, in double precision; not to be changed."""
+        return scrambled(self.fresh())
+
+    def fresh(self) -> Transformer:
+        """Return the small model with the part, in double precision, with its initial weights."""
+        return fitted(self.entry.slot, self.entry.name).double()
+
+    def demand(self, is_kept: bool, reason: str) -> None:
+        """Raise a `ContractError` with a reason unless a contract is kept."""
+        if not is_kept:
+            raise ContractError(self.entry, reason)
+
+
+Contract = Callable[[Case], None]
+"""Tests one property of a part.
+
+Raises:
+    ContractError: if the part does not have it.
+"""
 
 
 def spec(**changes: Any) -> ModelSpec:
@@ -86,6 +117,11 @@ def required(entry: Entry) -> dict[str, Any]:
     """Return a valid value for each option of a part that has no default."""
     fields = entry.options.model_fields.items()
     return {name: next(alternatives(entry, name)) for name, f in fields if f.is_required()}
+
+
+def choice_of(entry: Entry) -> Choice:
+    """Return the part with its defaults, and some value for what must be given."""
+    return entry.choose(required(entry))
 
 
 def fitted(slot: str, name: str, **options: Any) -> Transformer:

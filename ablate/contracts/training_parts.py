@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ablate.contracts.case import Case, choice_of
-from ablate.contracts.tiny import PAD
+from ablate.contracts.tiny import PAD, Case, choice_of
 from ablate.parts.dims import Dims
 from ablate.parts.objective import Objective
 from ablate.parts.optimizer import Group, Optimizer
@@ -28,7 +27,7 @@ _DIMS = Dims.model_validate({"d_model": 32, "n_heads": 4, "max_len": 16})
 
 def padding_is_free(case: Case) -> None:
     """Padding costs nothing and gets no gradient; every other token gets one."""
-    objective = _objective(case)
+    objective = build(Objective, choice_of(case.entry), PAD)
     logits, targets = _rows(objective)
     logits.requires_grad_()
     loss = objective.loss(logits, targets)
@@ -47,7 +46,7 @@ def padding_is_free(case: Case) -> None:
 
 def tokens_add_up(case: Case) -> None:
     """The loss is the sum of those of the tokens, so that micro-batches add up to a batch."""
-    objective = _objective(case)
+    objective = build(Objective, choice_of(case.entry), PAD)
     logits, targets = _rows(objective)
     by_pass = logits.unflatten(0, (objective.n_passes, -1))
     of_pass = targets.unflatten(0, (objective.n_passes, -1))
@@ -157,10 +156,6 @@ def rates_are_numbers(case: Case) -> None:
         "the rate of a step depends on earlier calls; it must follow from step and dev alone, "
         "because a run that was interrupted begins in the middle",
     )
-
-
-def _objective(case: Case) -> Objective:
-    return build(Objective, choice_of(case.entry), PAD)
 
 
 def _rows(objective: Objective) -> tuple[Tensor, Tensor]:

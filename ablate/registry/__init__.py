@@ -1,8 +1,13 @@
 """The table of parts: the class behind each name in each slot."""
 
 from ablate.registry.lookup import build, choosable, choose, label, lookup, slots
-from ablate.registry.plugins import adopt, load_plugin, plugins, temporary_registrations
-from ablate.registry.registration import digest_of_code
+from ablate.registry.plugins import (
+    adopt,
+    digest_of_code,
+    load_plugin,
+    plugins,
+    temporary_registrations,
+)
 from ablate.registry.table import (
     EXTENSIBLE,
     AddedOption,

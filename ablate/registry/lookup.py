@@ -5,19 +5,13 @@ The first look-up imports every package and every installed distribution that re
 
 from __future__ import annotations
 
-import functools
-import importlib
-from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from ablate.registry.registration import load_installed
-from ablate.registry.table import TABLE, Choice, Entry, Part, refusals
+from ablate.registry.plugins import filled_table
+from ablate.registry.table import Choice, Entry, Part, refusals
 from ablate.wording import no_such
 
 P = TypeVar("P", bound=Part)
-
-_PART_PACKAGES = ("ablate.parts", "ablate.data", "ablate.decoding")
-"""The packages whose modules register parts; imported by name, as they import the registry."""
 
 
 def lookup(slot: str, name: str) -> Entry:
@@ -26,7 +20,7 @@ def lookup(slot: str, name: str) -> Entry:
     Raises:
         ValueError: with the nearest name, and all that are registered.
     """
-    table = _filled_table()[slot]
+    table = filled_table()[slot]
     if name in table:
         return table[name]
     raise ValueError(no_such(slot, name, sorted(table)))
@@ -34,7 +28,7 @@ def lookup(slot: str, name: str) -> Entry:
 
 def slots() -> dict[str, dict[str, Entry]]:
     """Return every slot with its parts, for listings and for tests that visit all of them."""
-    return {slot: dict(table) for slot, table in _filled_table().items()}
+    return {slot: dict(table) for slot, table in filled_table().items()}
 
 
 def choosable(key: str) -> dict[str, Entry]:
@@ -71,11 +65,3 @@ def build(slot: type[P], choice: Choice, *arguments: object, at: str = "") -> P:
         part = lookup(slot.slot, choice.name).cls(*arguments, **choice.options)
     assert isinstance(part, slot)
     return part
-
-
-@functools.cache
-def _filled_table() -> Mapping[str, dict[str, Entry]]:
-    for package in _PART_PACKAGES:
-        importlib.import_module(package)
-    load_installed()
-    return TABLE

@@ -7,6 +7,7 @@ program, keyword-only arguments are the options that a user may write in YAML.
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import re
 from abc import ABC
@@ -19,7 +20,6 @@ from typing import Any, ClassVar, TypeVar, get_type_hints
 from pydantic import BaseModel, ConfigDict, create_model, model_serializer
 
 from ablate.errors import SpecError
-from ablate.registry.hooks import refuse_idle
 
 
 class Part(ABC):
@@ -160,16 +160,14 @@ class Entry:
     @cached_property
     def fingerprinted(self) -> set[str]:
         """Return the names of the options that the identity of a run leaves out."""
-        return self._options_with(Fingerprinted())
+        fields = self.options.model_fields.items()
+        return {name for name, field in fields if Fingerprinted() in field.metadata}
 
     @cached_property
     def file_paths(self) -> set[str]:
         """Return the names of the options that hold paths of files."""
-        return self._options_with(FilePaths())
-
-    def _options_with(self, mark: object) -> set[str]:
         fields = self.options.model_fields.items()
-        return {name for name, field in fields if mark in field.metadata}
+        return {name for name, field in fields if FilePaths() in field.metadata}
 
     @cached_property
     def neutral_values(self) -> dict[str, Any]:
@@ -223,7 +221,7 @@ def register(
         if inspect.isabstract(cls):
             missing = " and ".join(sorted(cls.__abstractmethods__))
             raise ValueError(f"the {cls.slot} {cls.__qualname__} does not define {missing}")
-        refuse_idle(cls, contract_of(cls), is_contract=is_contract)
+        _refuse_idle(cls, is_contract=is_contract)
         table = TABLE[cls.slot]
         if name in table:
             other = table[name]
@@ -233,6 +231,35 @@ def register(
         return cls
 
     return enter
+
+
+def _refuse_idle(cls: type[Part], *, is_contract: bool) -> None:
+    """Refuse a class that overrides nothing of its contract, or misspells what it overrides."""
+    contract = contract_of(cls)
+    hooks = sorted(name for name in vars(contract) if not name.startswith("_") and name != "slot")
+    bases = [base for base in cls.__mro__ if issubclass(base, contract) and base is not contract]
+    own = list(dict.fromkeys(n for base in bases for n in vars(base) if not n.startswith("_")))
+    for name in own:
+        idle = [hook for hook in hooks if hook not in own]
+        near = difflib.get_close_matches(name, idle, n=1, cutoff=0.8)
+        if name not in hooks and near and callable(getattr(cls, name)):
+            raise ValueError(
+                f"the {cls.slot} {cls.__qualname__} defines {name!r}, which nothing calls; "
+                f"did you mean {near[0]!r}?"
+            )
+    # A constructor may set the attributes that a contract declares, as attention its projections.
+    declared = inspect.get_annotations(contract).items()
+    has_attributes = any(
+        name not in vars(contract) and not str(kind).startswith("ClassVar")
+        for name, kind in declared
+    )
+    may_set_attributes = has_attributes and any("__init__" in vars(base) for base in bases)
+    if not (is_contract or may_set_attributes or set(own) & set(hooks)):
+        defined = f"defines {', '.join(own)}" if own else "defines no method"
+        raise ValueError(
+            f"the {cls.slot} {cls.__qualname__} overrides nothing of its contract, so that it "
+            f"would change nothing: it {defined}; the contract has {', '.join(hooks)}"
+        )
 
 
 def contract_of(cls: type[Part]) -> type[Part]:
