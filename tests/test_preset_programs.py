@@ -27,51 +27,30 @@ D = 512
 APART = Vocabulary(n_src=2_000, n_tgt=2_000, is_joint=False)
 
 
-def xavier(fan_in: int, fan_out: int, gain: float = 1.0) -> float:
-    return gain * math.sqrt(2 / (fan_in + fan_out))
+def xavier(fan_in: int, fan_out: int) -> float:
+    return math.sqrt(2 / (fan_in + fan_out))
 
 
 def uniform(bound: float) -> float:
     return bound / math.sqrt(3)
 
 
-SPREADS: dict[str, dict[str, float]] = {
-    "fairseq_iwslt": {
-        "attention.q": xavier(D, D, 2**-0.5),
-        "attention.k": xavier(D, D, 2**-0.5),
-        "attention.v": xavier(D, D, 2**-0.5),
-        "attention.out": xavier(D, D),
-        "feed_forward.up": uniform(D**-0.5),
-        "feed_forward.down": uniform(1024**-0.5),
-        "table": D**-0.5,
-    },
-    "t2t_v2": {
-        "attention.q": xavier(D, D),
-        "attention.k": xavier(D, D),
-        "attention.v": xavier(D, D),
-        "attention.out": xavier(D, D),
-        "feed_forward.up": xavier(D, 2048),
-        "feed_forward.down": xavier(2048, D),
-        "table": D**-0.5,
-    },
-    "annotated": {
-        "attention.q": xavier(D, D),
-        "attention.k": xavier(D, D),
-        "attention.v": xavier(D, D),
-        "attention.out": xavier(D, D),
-        "feed_forward.up": xavier(D, 2048),
-        "feed_forward.down": xavier(2048, D),
-        "table": xavier(2_000, D),
-    },
-    "transformers_without_tears": {
-        "attention.q": math.sqrt(2 / (5 * D)),
-        "attention.k": math.sqrt(2 / (5 * D)),
-        "attention.v": math.sqrt(2 / (5 * D)),
-        "attention.out": math.sqrt(2 / (5 * D)),
-        "feed_forward.up": math.sqrt(2 / (D + 2048)),
-        "feed_forward.down": math.sqrt(2 / (D + 2048)),
-        "table": uniform(0.01),
-    },
+def spreads(qkv: float, out: float, up: float, down: float, table: float) -> dict[str, float]:
+    attention = dict.fromkeys(("attention.q", "attention.k", "attention.v"), qkv)
+    feed_forward = {"feed_forward.up": up, "feed_forward.down": down}
+    return {**attention, "attention.out": out, **feed_forward, "table": table}
+
+
+SQUARE, UP, SMALL = xavier(D, D), xavier(D, 2048), math.sqrt(2 / (5 * D))
+SPREADS = {
+    "fairseq_iwslt": spreads(
+        SQUARE * 2**-0.5, SQUARE, uniform(D**-0.5), uniform(1024**-0.5), D**-0.5
+    ),
+    "t2t_v2": spreads(SQUARE, SQUARE, UP, UP, D**-0.5),
+    "annotated": spreads(SQUARE, SQUARE, UP, UP, xavier(2_000, D)),
+    "transformers_without_tears": spreads(
+        SMALL, SMALL, math.sqrt(2 / (D + 2048)), math.sqrt(2 / (D + 2048)), uniform(0.01)
+    ),
 }
 
 
@@ -79,11 +58,8 @@ SPREADS: dict[str, dict[str, float]] = {
 def test_matrices_start_as_wide_as_the_program_s(name: str) -> None:
     model = built(name, APART if name == "annotated" else JOINT, n_layers=1)
     for path, std in SPREADS[name].items():
-        weight: object
-        if path == "table":
-            weight = model.embedding.tgt_table.weight
-        else:
-            weight = model.decoder.blocks[0].get_submodule(path).weight
+        block, table = model.decoder.blocks[0], model.embedding.tgt_table
+        weight = (table if path == "table" else block.get_submodule(path)).weight
         assert isinstance(weight, Tensor)
         assert weight.std().item() == pytest.approx(std, rel=0.02), path
 

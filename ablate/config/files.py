@@ -215,7 +215,7 @@ def override(text: str, mistakes: list[Mistake]) -> list[Node]:
     source = Source("--set", tuple(text.split("\n")))
     start = Mark(source, 1, 1)
     if control := CONTROL.search(text):
-        mistakes.append(Mistake(start, "", control_reason(control[0])))
+        mistakes.append(Mistake(start.shifted(control.start()), "", control_reason(control[0])))
         return []
     path, equals, _ = text.partition("=")
     if not (equals and path):

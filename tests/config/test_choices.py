@@ -99,14 +99,6 @@ def test_every_row_has_the_same_candidates(tmp_path: Path) -> None:
     assert not {run.seed for run in config.expand(tuning.experiment)} & set(experiment.seeds)
 
 
-def test_candidates_have_options_before_or_after_the_part(tmp_path: Path) -> None:
-    axes = ["model.feed_forward.d_ff: [64]", "model.feed_forward: [gelu]"]
-    for of_file in (axes, axes[::-1]):
-        (candidate,) = tuning_of(load(tmp_path, f"tune: {{{', '.join(of_file)}}}")).experiment.rows
-        assert candidate.spec.model.feed_forward.name == "gelu"
-        assert candidate.spec.model.feed_forward.options["d_ff"] == 64
-
-
 def test_a_row_without_its_choice_has_no_runs(tmp_path: Path) -> None:
     experiment = load(tmp_path, ROWS + TUNE)
     tuning = tuning_of(experiment)

@@ -62,11 +62,6 @@ def test_the_smallest_experiment_is_the_base_model(folder: Folder) -> None:
     assert experiment.seeds == (1, 2, 3)
 
 
-def test_a_shorthand_is_a_name(folder: Folder) -> None:
-    short = folder.baseline("model: {position: learned}")
-    assert short == folder.baseline("model: {position: {name: learned}}")
-
-
 def test_a_variant_may_change_the_heads_and_d_k_follows(folder: Folder) -> None:
     text = "model: {dims: {d_model: 64, n_heads: 4}}\nvariants: {a: {model.dims.n_heads: 16}}"
     assert folder.load(text).rows[1].spec.model.dims.d_k == 4
@@ -102,18 +97,9 @@ def test_a_stack_adds_to_what_both_share(folder: Folder) -> None:
         "  dropout: {embedding: 0.2}\n"
     ).model
     encoder, decoder = model.stack("encoder"), model.stack("decoder")
-    assert encoder.position.options == {
-        "exponent": "t2t",
-        "layout": "interleaved",
-        "base": 50.0,
-        "first": 0,
-    }
-    assert decoder.position.options == {
-        "exponent": "paper",
-        "layout": "halves",
-        "base": 50.0,
-        "first": 0,
-    }
+    shared = {"base": 50.0, "first": 0}
+    assert encoder.position.options == {"exponent": "t2t", "layout": "interleaved", **shared}
+    assert decoder.position.options == {"exponent": "paper", "layout": "halves", **shared}
     assert (encoder.dropout.residual, decoder.dropout.residual) == (0.1, 0.3)
     assert decoder.dropout.embedding == 0.2
     assert encoder.cross_attention is None
@@ -206,35 +192,6 @@ def test_a_nameless_option_of_cross_attention_merges_with_the_attention_it_inher
     same, other = (folder.baseline(text % name).model for name in ("per_head_shared", "full"))
     crossed = [model.stack("decoder").cross_attention for model in (same, other)]
     assert crossed == [choose(Attention, "per_head_shared", bias=False), choose(Attention, "full")]
-
-
-@pytest.mark.parametrize("options", ["d_ff: 64", "name: relu, d_ff: 64"])
-def test_a_stack_keeps_or_loses_its_options_by_the_part_that_it_had(
-    folder: Folder, options: str
-) -> None:
-    text = (
-        f"model: {{feed_forward: relu, decoder: {{feed_forward: {{{options}}}}}}}\n"
-        "variants:\n"
-        "  encoder: {model.feed_forward: silu, model.decoder.feed_forward: relu}\n"
-        "  both: {model.feed_forward: gelu, model.decoder.feed_forward: gelu}\n"
-    )
-    _, kept, lost = (row.spec.model.stack("decoder").feed_forward for row in folder.load(text).rows)
-    assert (kept.name, kept.options["d_ff"]) == ("relu", 64)
-    assert (lost.name, lost.options["d_ff"]) == ("gelu", None)
-
-
-@pytest.mark.parametrize(("name", "width"), [("gelu", 64), ("relu", None), ("silu", None)])
-def test_an_inherited_row_merges_onto_the_part_of_the_baseline(
-    folder: Folder, name: str, width: int | None
-) -> None:
-    folder.write(
-        "a.yaml",
-        "model: {feed_forward: gelu}\nvariants: {x: {model.feed_forward.d_ff: 64}}",
-    )
-    change = f"{{model.feed_forward: {name}, model.norm: rms}}"
-    row = folder.load(f"extends: a.yaml\nvariants: {{x: {change}}}").rows[1]
-    feed_forward = row.spec.model.feed_forward
-    assert (feed_forward.name, feed_forward.options["d_ff"]) == (name, width)
 
 
 @pytest.mark.parametrize(
@@ -382,15 +339,6 @@ def test_a_grid_is_a_product_around_the_baseline(folder: Folder) -> None:
         "scaling=none n_heads=2",
     ]
     assert experiment.rows[2].changes == {"model.scaling": "none"}
-
-
-@pytest.mark.parametrize("head", ["model.feed_forward", "model.feed_forward.name"])
-def test_a_grid_has_options_before_or_after_the_part(folder: Folder, head: str) -> None:
-    axes = ["model.feed_forward.d_ff: [64]", f"{head}: [gelu]"]
-    for of_file in (axes, axes[::-1]):
-        row = folder.load(f"grid: {{{', '.join(of_file)}}}").rows[1]
-        assert row.spec.model.feed_forward.name == "gelu"
-        assert row.spec.model.feed_forward.options["d_ff"] == 64
 
 
 def test_a_grid_gives_no_value_twice(folder: Folder) -> None:

@@ -1,4 +1,4 @@
-"""Published numbers in a file, and in a plan."""
+"""Published numbers and the band of no difference, in a file and in a plan."""
 
 from __future__ import annotations
 
@@ -42,11 +42,21 @@ def test_rows_have_the_numbers_that_are_given_and_no_others(tmp_path: Path) -> N
     assert load(tmp_path, VASWANI).published is None
 
 
-def test_it_is_no_part_of_any_run(tmp_path: Path) -> None:
-    without, within = (load(tmp_path, VASWANI + more).rows for more in ("", PUBLISHED))
+@pytest.mark.parametrize("more", [PUBLISHED, "negligible: {bleu: 3}"])
+def test_it_is_no_part_of_any_run(tmp_path: Path, more: str) -> None:
+    without, within = (load(tmp_path, VASWANI + text).rows for text in ("", more))
     assert without == within
     names = [[identity(row.spec, "content", "fp32") for row in rows] for rows in (without, within)]
     assert names[0] == names[1]
+
+
+def test_what_is_negligible_is_merged_key_by_key(tmp_path: Path) -> None:
+    plain = load(tmp_path, VASWANI).negligible
+    assert (plain.bleu, plain.nll) == (1.0, 0.02)
+    (tmp_path / "parent.yaml").write_text("negligible: {bleu: 0.5, nll: 0.01}")
+    child = load(tmp_path, "extends: parent.yaml\nnegligible: {bleu: 2}").negligible
+    assert (child.bleu, child.nll) == (2, 0.01)
+    assert load(tmp_path, VASWANI, "negligible.nll=0").negligible.nll == 0
 
 
 def test_children_add_to_it_replace_it_and_take_it_away(tmp_path: Path) -> None:
