@@ -34,7 +34,8 @@ from tests.made_up_runs import EXPERIMENT, finish
 
 EVIL = "\x1b[31mred\x1b]0;title\x07\x9b2J\x7f\u202ebackwards\u2066\x00\r"
 SHOWN = r"\x1b[31mred\x1b]0;title\x07\x9b2J\x7f\u202ebackwards\u2066\x00\x0d"
-STYLES = re.compile(r"\x1b\[[0-9;]*m")
+STYLES = re.compile(r"\x1b\[[0-9;]*m|\r?\x1b\[(1A|2K)|\x1b\[\?25[lh]")
+"""Colours, and what a progress bar sends: clear a line, one line up, hide and show the cursor."""
 
 
 def test_control_characters_are_shown() -> None:
@@ -181,16 +182,8 @@ def poisoned(tmp_path: Path) -> tuple[Path, Path]:
             lines = file.read_text(encoding="utf-8").split("\n")[:-1]
             evil = EVIL.replace("\r", "")
             file.write_text("".join(f"{line} {evil}\n" for line in lines), encoding="utf-8")
-    session = {
-        "host": EVIL,
-        "pid": 1,
-        "experiment": EVIL,
-        "began": EVIL,
-        "updated": EVIL,
-        "stage": EVIL,
-        "failures": [EVIL],
-        "running": [],
-    }
+    texts = dict.fromkeys(("host", "experiment", "began", "updated", "stage"), EVIL)
+    session = {**texts, "pid": 1, "failures": [EVIL], "running": []}
     (results / "sessions").mkdir()
     (results / "sessions" / "a-1.json").write_text(json.dumps(session), encoding="utf-8")
     return spec, results
@@ -210,13 +203,8 @@ def test_a_stored_text_is_shown(poisoned: tuple[Path, Path], on_terminal: CliRun
     assert SHOWN in _run(on_terminal, "status", "--results", results)
     (results / "sessions" / "a-1.json").write_bytes(status)
     _run(on_terminal, "status", "--json", "--results", results)
-    commands: list[list[str | Path]] = [
-        ["plan", spec],
-        ["plan", spec, "--json"],
-        ["compare", spec, spec],
-    ]
-    for command in commands:
-        _run(on_terminal, *command, "--results", results)
+    for command in (["plan"], ["plan", "--json"], ["compare", spec]):
+        _run(on_terminal, *command, spec, "--results", results)
 
 
 @pytest.mark.parametrize("form", [*FORMATS, None])
@@ -240,22 +228,7 @@ def test_a_restored_archive_is_shown(
     assert SHOWN in _run(on_terminal, "runs", "list", "--results", restored)
 
 
-FORMULAS = [
-    "=1+1",
-    "+cmd",
-    "-a",
-    "@x",
-    "'=1",
-    "''@",
-    "=",
-    "-",
-    "'",
-    "'a",
-    "a=b",
-    "-1",
-    "+.5e3",
-    "'-1",
-]
+FORMULAS = "=1+1 +cmd -a @x '=1 ''@ = - ' 'a a=b -1 +.5e3 '-1".split()
 
 
 def test_a_spreadsheet_gets_no_formula_and_a_reader_what_was_written() -> None:
