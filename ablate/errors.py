@@ -1,15 +1,4 @@
-"""The errors that this package raises.
-
-AblateError
-├── SpecError    the experiment file, or the model it describes, is not valid
-├── DataError    a corpus or a tokenizer is missing or malformed
-├── RunError     one run failed; the others continue
-│   ├── DivergedError  the loss became NaN or exceeded its limit
-│   └── EngineError    the process cannot continue with its engine; a fresh one can, eagerly
-├── StoreError   a stored result is missing or cannot be read
-├── StoppedError the user stopped it; the next call continues
-└── DetachedError  the submitted jobs go on without this process, as the user requested
-"""
+"""The errors that this package raises."""
 
 from __future__ import annotations
 

@@ -28,8 +28,5 @@ def sha256_of_text(text: str) -> str:
 
 def digest(parts: Iterable[str]) -> str:
     """Return the hash of a sequence of strings; no two sequences share one."""
-    return sha256(_with_length(part.encode()) for part in parts)
-
-
-def _with_length(content: bytes) -> bytes:
-    return len(content).to_bytes(8, "big") + content
+    contents = (part.encode() for part in parts)
+    return sha256(len(content).to_bytes(8, "big") + content for content in contents)

@@ -100,7 +100,6 @@ BROKEN = {
     "missing": (None, r"mine\.py: cannot be read: No such file"),
     "syntax": ("x = 1\nif x\n", r"mine\.py:2: expected ':'"),
     "encoding": (b"x = 1\ny = '\xff'\nz = 2\n", r"mine\.py: cannot be read as Python"),
-    "import": ("import os\n\nimport nonesuch\n", r"mine\.py:3: ModuleNotFoundError: .*nonesuch"),
     "fails": ("def f():\n    return 1 / 0\n\n\nf()\n", r"mine\.py:2: ZeroDivisionError: division"),
     "exits": ("import sys\nsys.exit(3)\n", r"mine\.py:2: SystemExit: 3"),
     "nothing": ("x = 1\n", r"mine\.py: registers no part"),
@@ -123,16 +122,11 @@ BROKEN = {
     ),
     "misspelt": (
         MINE.replace("def embed", "def forwrad"),
-        r"mine\.py:20: the position Ramped overrides nothing of its contract, .* it defines "
-        r"forwrad; the contract has .*bias, embed, .*rotate, values$",
+        r"mine\.py:20: .* overrides nothing .* it defines forwrad; .* has .*embed, .*values$",
     ),
     "misspelt beside another": (
         f"{MINE}\n    def rotat(self, x: Tensor, positions: Tensor) -> Tensor:\n        return x\n",
         r"mine\.py:20: the position Ramped defines 'rotat', .* did you mean 'rotate'\?$",
-    ),
-    "empty": (
-        MINE[: MINE.index("    def __init__")],
-        r"mine\.py:20: the position Ramped overrides nothing .*: it defines no method; the",
     ),
     "untyped option": (
         MINE.replace("slope: PositiveFloat =", "slope="),
@@ -406,32 +400,23 @@ def distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_installed_distribution_brings_its_parts(distribution: Path) -> None:
+    """Its code and its version count."""
+    metadata = distribution.parent / "theirs_parts-1.2.dist-info" / "METADATA"
     names = []
-    for change in ("", "# a change beside the part\n"):
-        with (distribution / "__init__.py").open("a", encoding="utf-8") as file:
-            file.write(change)
+    for code, version in (("", "1.2"), ("# a change beside the part\n", "1.2"), ("", "1.3")):
+        (distribution / "__init__.py").write_text(code, encoding="utf-8")
+        metadata.write_text(f"Name: theirs-parts\nVersion: {version}\n", encoding="utf-8")
         with temporary_registrations():
             load_installed()
             load_installed()  # a plugin that looks up a part while it is imported does that
             origin = lookup("scaling", "tenth").origin
             assert origin is not None
-            assert origin.name == "theirs-parts 1.2"
+            assert origin.name == f"theirs-parts {version}"
             assert plugins() == (origin,)
             assert make_task(tenth(), distribution).plugins == (origin,)
             names.append(name_of(tenth()))
         assert "theirs.parts" not in sys.modules
-    assert len(set(names)) == 2
-
-
-def test_the_version_of_a_distribution_counts(distribution: Path) -> None:
-    names = []
-    for version in ("1.2", "1.3"):
-        metadata = distribution.parent / "theirs_parts-1.2.dist-info" / "METADATA"
-        metadata.write_text(f"Name: theirs-parts\nVersion: {version}\n", encoding="utf-8")
-        with temporary_registrations():
-            load_installed()
-            names.append(name_of(tenth()))
-    assert len(set(names)) == 2
+    assert len(set(names)) == 3
 
 
 @pytest.mark.parametrize(

@@ -67,12 +67,12 @@ class Choice(Frozen):
 
 
 def _hashable(value: object) -> object:
-    """Return what equal values have in common; None for a value without a hash."""
+    """Return what equal values have in common."""
     if isinstance(value, dict):
         return frozenset((key, _hashable(item)) for key, item in value.items())
     if isinstance(value, list | tuple):
         return tuple(map(_hashable, value))
-    return None if type(value).__hash__ is None else value
+    return value
 
 
 @dataclass(frozen=True)
