@@ -74,16 +74,12 @@ def test_shipped_experiments_are_valid(path: Path) -> None:
     config.load(path)
 
 
-@pytest.mark.parametrize("number", ["5e-3", "65e6", "1.0E5", "1.5e3", "+2e1"])
-def test_a_number_that_yaml_1_1_takes_for_a_string_is_valid(number: str) -> None:
-    assert yaml.safe_load(number) == number
-    assert validator().is_valid({"training": {"schedule": {"name": "constant", "lr": number}}})
-    assert validator().is_valid({"variants": {"a": {"training.schedule.lr": number}}})
-
-
-@pytest.mark.parametrize("word", ["fast", "e5", "5e", "0x5e3", "1_0e3", "5"])
-def test_any_other_string_is_no_number(word: str) -> None:
-    assert not validator().is_valid({"training": {"schedule": {"name": "constant", "lr": word}}})
+@pytest.mark.parametrize("text", "5e-3 65e6 1.0E5 1.5e3 +2e1 fast e5 5e 0x5e3 1_0e3 5".split())
+def test_a_number_that_yaml_1_1_takes_for_a_string_is_valid(text: str) -> None:
+    is_number = text in ("5e-3", "65e6", "1.0E5", "1.5e3", "+2e1")
+    schedule = {"schedule": {"name": "constant", "lr": text}}
+    assert validator().is_valid({"training": schedule}) is is_number
+    assert validator().is_valid({"variants": {"a": {"training.schedule.lr": text}}}) is is_number
 
 
 @pytest.mark.parametrize("value", ["my_parts.py", ["a.py", "b.py"]])
@@ -174,11 +170,13 @@ def test_they_agree_on_what_is_around_a_run(section: str, tmp_path: Path) -> Non
     assert not disagreements(documents, tmp_path)
 
 
-def test_they_agree_on_what_is_published(tmp_path: Path) -> None:
+def test_they_agree_on_what_is_published_and_negligible(tmp_path: Path) -> None:
     row = {"params": 65e6, "bleu": 25.8, "bleu_lc_tok": 41, "ppl": 4.92}
     whole = {"source": "a paper", "note": "why", "rows": {"baseline": row}}
 
     def documents() -> Iterator[Any]:
+        for value in (*VALUES, {"bleu": 1, "nll": 0.5}, *({"bleu": value} for value in VALUES)):
+            yield {"negligible": value}
         for value in (None, whole, {k: v for k, v in whole.items() if k != "note"}, 3, [whole]):
             yield {"published": value}
         for value in (*VALUES, {"baseline": {}}, {"baseline": None}, {"baseline": 3}):
@@ -189,17 +187,6 @@ def test_they_agree_on_what_is_published(tmp_path: Path) -> None:
         for measure in (*row, "surely_unknown"):
             for value in (*VALUES, 99, 101, 1e9):
                 yield {"published": {**whole, "rows": {"baseline": {measure: value}}}}
-
-    assert not disagreements(documents(), tmp_path)
-
-
-def test_they_agree_on_what_is_negligible(tmp_path: Path) -> None:
-    def documents() -> Iterator[Any]:
-        for value in (*VALUES, {}, {"bleu": 1, "nll": 0.5}, {"surely_unknown": 1}):
-            yield {"negligible": value}
-        for measure in ("bleu", "nll"):
-            for value in VALUES:
-                yield {"negligible": {measure: value}}
 
     assert not disagreements(documents(), tmp_path)
 
