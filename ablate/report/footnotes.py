@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ablate.analysis import TRAIN_FLOPS, Record, Records, Summary
 from ablate.config import Experiment, Match, Row, Tune
-from ablate.config.labels import labels
+from ablate.config.rows import labels
 from ablate.report.columns import (
     BEYOND,
     DIVERGED,

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ablate.analysis import Records, Sentences
 from ablate.config import Experiment
-from ablate.config.labels import labels
+from ablate.config.rows import labels
 from ablate.report.columns import Block, change_cells, costs, more, quality, shown_paths
 from ablate.report.footnotes import footnotes
 from ablate.report.paper_layouts import Layout, narang, paper_notes, vaswani

@@ -16,7 +16,7 @@ from typing import Literal
 
 from ablate.analysis import TRAIN_FLOPS, Verdict, higher_is_better, verdict
 from ablate.config import Experiment, Row
-from ablate.config.labels import labels
+from ablate.config.rows import labels
 from ablate.report.columns import (
     DIVERGED,
     Block,

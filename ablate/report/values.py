@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ablate.analysis import Interval
-from ablate.config.labels import compact
+from ablate.config.rows import compact
 from ablate.registry import choosable
 from ablate.wording import counted
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import ablate.parts  # noqa: F401  (parts enter the registry when their room is imported)
 from ablate.config import value_at
-from ablate.config.labels import labels
+from ablate.config.rows import labels
 from ablate.report.values import MINUS, decimals_of, format_value, number, percent_change, signed
 
 

@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 
 from ablate.analysis.interactions import Interaction, Quadruple, interactions
 from ablate.config import Experiment, value_at
-from ablate.config.labels import labels
+from ablate.config.rows import labels
 from ablate.report.columns import changed_paths
 from ablate.report.figures.style import INK, SOFT, Drawing, add_legend, look
 from ablate.report.results import Results

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from ablate.config import Row
-from ablate.config.dump import dump
+from ablate.config.source import dump
 from ablate.record import leaves
 from ablate.registry import choosable
 from ablate.report.page.results import definitions
