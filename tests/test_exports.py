@@ -19,7 +19,7 @@ from ablate.exports import export as module
 from ablate.exports.contract import ExportedRun, Exporter, exported_run
 from ablate.exports.export import ExportingListener, Exports, exporting
 from ablate.exports.names import EXPORTERS
-from ablate.runner import extras
+from ablate.runner.backends import registry
 from ablate.store import Store
 from tests.layers import FILES
 from tests.made_up_runs import EXPERIMENT, finish
@@ -213,7 +213,7 @@ def test_a_missing_package_or_name_is_told_before_anything_runs(
     def missing(name: str) -> None:
         raise ModuleNotFoundError(name="sqlalchemy")
 
-    monkeypatch.setattr(extras, "import_module", missing)
+    monkeypatch.setattr(registry, "import_module", missing)
     hint = r"needs the package 'sqlalchemy': pip install '.*\[mlflow\]'"
     with pytest.raises(SpecError, match=hint), exporting(["mlflow"], store):
         pass

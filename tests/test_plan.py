@@ -20,7 +20,7 @@ from ablate.errors import SpecError
 from ablate.measuring import count_parameters
 from ablate.model.assembly import assemble
 from ablate.parts.embedding import Vocabulary
-from ablate.runner import devices, provenance, staleness
+from ablate.runner import devices, provenance
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device, DeviceFacts
 from ablate.runner.probe import probe_key
@@ -80,7 +80,7 @@ def test_runs_of_other_code_are_named(tmp_path: Path) -> None:
     present = {
         "versions": provenance.versions(),
         "hardware": provenance.hardware("cpu"),
-        "git": {"commit": None, "is_clean": None, "code": staleness.code_digest()},
+        "git": {"commit": None, "is_clean": None, "code": provenance.code_digest()},
         "status": "done",
     }
     (row,) = planned.rows

@@ -17,7 +17,7 @@ from ablate.data.encodings import CacheWriter
 from ablate.errors import StoreError
 from ablate.record import SCHEMA
 from ablate.runner.backends.task_queue import TaskQueue
-from ablate.runner.resume import tidy
+from ablate.runner.run_files import tidy
 from ablate.store import Store
 from ablate.writing import remove_tree
 

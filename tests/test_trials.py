@@ -13,8 +13,7 @@ import pytest
 from ablate import api
 from ablate.errors import DataError, StoreError
 from ablate.report import FORMATS, render
-from ablate.runner.provenance import hardware, versions
-from ablate.runner.staleness import code_digest
+from ablate.runner.provenance import code_digest, hardware, versions
 from ablate.store import Store
 from tests.made_up_runs import EXPERIMENT, finish
 

@@ -31,8 +31,7 @@ from ablate.api.selection import stored as stored_records
 from ablate.compression import Unpacked
 from ablate.errors import SpecError, StoreError
 from ablate.record import read_match, read_record, speed_sessions
-from ablate.runner.backends.bundles import Bundle, write
-from ablate.runner.resume import tidy
+from ablate.runner.run_files import Bundle, tidy, write
 from ablate.store import (
     Store,
     describe,

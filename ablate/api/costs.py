@@ -23,7 +23,7 @@ from ablate.measuring.counts import FlopCounter
 from ablate.model import assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import Entry, RefusedError, slots
-from ablate.runner import staleness
+from ablate.runner import provenance
 from ablate.writing import write_whole
 
 BASE: Mapping[str, Any] = {
@@ -92,7 +92,7 @@ class Costs:
 
     def __init__(self) -> None:
         self._counter = ModelCounter()
-        key = sha256_of_text(f"{staleness.code_digest()} {torch.__version__}")[:16]
+        key = sha256_of_text(f"{provenance.code_digest()} {torch.__version__}")[:16]
         self._file = cache_folder("costs") / f"{key}.json"
         self._cached: dict[str, _Counts | None] = {}
         with suppress(OSError, UnicodeDecodeError, DataError):

@@ -23,7 +23,7 @@ from ablate.config import Experiment
 from ablate.errors import AblateError, SpecError, StoreError
 from ablate.gate.evidence import first_losses
 from ablate.gate.reference import Reference, Runs
-from ablate.runner.staleness import stale_reason
+from ablate.runner.provenance import stale_reason
 from ablate.store import Store, is_finished
 from ablate.wording import counted, listed
 

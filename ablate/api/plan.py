@@ -35,7 +35,7 @@ from ablate.runner.display import format_duration
 from ablate.runner.match import target_tokens
 from ablate.runner.probe import probe_key
 from ablate.runner.probe_rounds import TRAIN_SPEED, training_seconds
-from ablate.runner.staleness import stale_remarks
+from ablate.runner.provenance import stale_remarks
 from ablate.store import Store, is_finished
 from ablate.training.engines import engine_of
 from ablate.training.engines import resolve as resolve_engine

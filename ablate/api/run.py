@@ -16,7 +16,7 @@ from ablate.api.selection import key_of
 from ablate.api.tune import select_chosen
 from ablate.errors import RunError, StoreError
 from ablate.hashing import sha256_of_text
-from ablate.runner.staleness import stale_remarks
+from ablate.runner.provenance import stale_remarks
 from ablate.store import is_finished, write_whole
 
 _FIGURES = ".figures"

@@ -9,7 +9,7 @@ import typer
 
 from ablate.errors import SpecError
 from ablate.exports.names import NAMES as TRACKERS
-from ablate.runner.backends.names import NAMES as BACKENDS
+from ablate.runner.backends.registry import NAMES as BACKENDS
 
 _EXECUTION, _MEASUREMENT, _RAY, _SLURM = "Execution", "Measurement", "Ray", "Slurm"
 """Headings of groups of options."""

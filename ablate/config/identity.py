@@ -30,7 +30,7 @@ def identity(
     them comes from, and the scheme of random draws where engines differ in it. Options that a part
     got later count from their first value that makes a difference on
     (`ablate.registry.AddedOption`). Code, libraries and kind of device stand in the record:
-    `ablate.runner.staleness` compares them.
+    `ablate.runner.provenance` compares them.
 
     Args:
         run: the spec, with its seed.

@@ -13,7 +13,7 @@ from ablate.errors import SpecError, first_line
 from ablate.exports.contract import ExportedRun, Exporter, exported_run
 from ablate.exports.names import EXPORTERS, NAMES
 from ablate.hashing import sha256_of_text
-from ablate.runner.extras import import_extra
+from ablate.runner.backends.registry import import_extra
 from ablate.runner.listener import ForwardingListener, ProgressListener
 from ablate.runner.task import Task
 from ablate.store import Store, is_finished, write_whole

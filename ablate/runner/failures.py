@@ -1,11 +1,25 @@
-"""Classification of exceptions and exit statuses: lack of memory, engine or other."""
+"""Failures of tasks: which kind an exception or an exit status is, and how the task is repeated.
+
+One thing is changed at a time, until nothing is left to try:
+
+    out of memory   alone on its device
+                    with its weights split over its devices, if it has several
+                    in micro-batches 1/2, 1/4, ... of the usual size, down to single sentences
+    engine          in a fresh process, with the eager engine, unless it has several devices
+    stalled         once, in another process; in one of its own, if it shared one
+    other           in a process of its own, if it shared one
+
+In micro-batches, or with split weights, a run keeps its identity. With the eager engine it is the
+run that ``--engine eager`` makes, and is stored as that one, since random numbers may be drawn in
+another way. The record holds the fallbacks, and tables mention them.
+"""
 
 from __future__ import annotations
 
 import errno
 import signal
 from collections.abc import Iterator
-from typing import Literal
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -18,21 +32,12 @@ from ablate.errors import (
     first_line,
     first_line_with_type,
 )
-
-Failure = Literal["memory", "killed", "engine", "process_lost", "stalled", "other"]
-"""Why a task left no result:
-
-``memory``        the process or the device ran out of memory
-``killed``        signal 9, which Linux sends when memory is short, and users may send
-``engine``        the engine failed
-``process_lost``  another task of the same process failed and ended it, or the machine is lost
-``stalled``       its process had stopped working, and was killed
-``other``         anything else
-"""
+from ablate.runner.task import Failure, Task
+from ablate.training.engines import Eager, FullySharded
+from ablate.training.engines.requirements import shard_blocker
 
 _OUT_OF_MEMORY = (
     "can't allocate memory",  # PyTorch, c10/core/impl/alloc_cpu.cpp
-    "not enough memory",  # the same on Windows
     "Cannot allocate memory",  # the C library's message for ENOMEM, inside other messages
     "CUDA error: out of memory",  # of the driver, for memory not from PyTorch's allocator
     "CUBLAS_STATUS_ALLOC_FAILED",
@@ -98,6 +103,77 @@ def status_of(error: BaseException) -> str:
 def reason_of(error: BaseException) -> str:
     """Return an exception in one line, with its type unless the type is one of this package."""
     return first_line(error) if isinstance(error, AblateError) else first_line_with_type(error)
+
+
+@dataclass(frozen=True)
+class TaskOutcome:
+    """How a task ended.
+
+    Attributes:
+        task: as it was given to a worker.
+        failure: the kind of failure; None if the task has left its result.
+        reason: of the failure, in one line.
+        shared_device: whether anything else was at work on its device meanwhile.
+        largest_batch: sentences in the largest batch that it worked on; None if it had not begun
+            to work on batches.
+    """
+
+    task: Task
+    failure: Failure | None = None
+    reason: str | None = None
+    shared_device: bool = False
+    largest_batch: int | None = None
+
+
+@dataclass(frozen=True)
+class Retry:
+    """A task to be repeated, and what is different this time, in words."""
+
+    task: Task
+    change: str
+
+
+def retry(outcome: TaskOutcome) -> Retry | None:
+    """Return how a task is repeated; None if its outcome stands."""
+    has_begun = outcome.largest_batch is not None  # before that, no checkpoint is this attempt's
+    task = replace(outcome.task, fresh=outcome.task.fresh and not has_begun)
+    if outcome.failure in ("memory", "killed"):
+        return _with_more_memory(task, outcome)
+    if outcome.failure == "engine":
+        return _with_eager(outcome.task, outcome.reason or "")
+    if outcome.failure == "process_lost":
+        return Retry(task, "in another process")
+    is_stalled = outcome.failure == "stalled"
+    if outcome.failure is None or (is_stalled and task.has_stalled):
+        return None
+    again = replace(task, has_stalled=task.has_stalled or is_stalled)
+    if task.runs_per_process > 1:
+        return Retry(replace(again, isolation="process"), "in a process of its own")
+    return Retry(again, "in another process") if is_stalled else None
+
+
+def _with_more_memory(task: Task, outcome: TaskOutcome) -> Retry | None:
+    """Signal 9 need not mean lack of memory, so the task is first repeated with whole batches."""
+    if task.isolation != "device" and (outcome.shared_device or outcome.failure == "killed"):
+        return Retry(replace(task, isolation="device"), "alone on its device")
+    if outcome.largest_batch is None or task.micro_batch_factor >= outcome.largest_batch:
+        return None
+    sharded = FullySharded.name
+    if task.n_devices > 1 and task.engine != sharded and not shard_blocker(task.training):
+        changes = {"engine": sharded, "engine_note": f"not {task.engine}: out of memory"}
+        return Retry(task.with_fallbacks(changes), "with its weights split over its devices")
+    factor = 2 * task.micro_batch_factor
+    divided = task.with_fallbacks({"micro_batch_factor": factor})
+    return Retry(divided, f"in micro-batches 1/{factor} of the usual size")
+
+
+def _with_eager(task: Task, reason: str) -> Retry | None:
+    if task.engine == Eager.name or task.n_devices > 1:
+        return None  # one device would draw other dropout masks than several
+    changes = {"engine": Eager.name, "engine_note": f"not {task.engine}: {reason}"}
+    again = task.with_fallbacks(changes)
+    is_fresh = task.fresh and again.key != task.key  # the other run's result is still there
+    return Retry(replace(again, fresh=is_fresh), "in a fresh process with the eager engine")
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

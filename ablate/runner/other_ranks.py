@@ -30,8 +30,8 @@ from ablate.errors import DivergedError, RunError, StoppedError
 from ablate.processes import die_with_parent, exit_reason, print_stacks_on_signal
 from ablate.registry import adopt
 from ablate.runner.devices import compute_deterministically
-from ablate.runner.failures import Failure, RankLostError, failure_of, failure_of_exit, reason_of
-from ablate.runner.task import Task
+from ablate.runner.failures import RankLostError, failure_of, failure_of_exit, reason_of
+from ablate.runner.task import Failure, Task
 from ablate.training.ranks import ALONE, Ranks, process_group
 
 Follow = Callable[[Task, Ranks], None]

@@ -16,13 +16,20 @@ from ablate.errors import RunError
 from ablate.processes import exit_reason
 from ablate.runner.backends.contract import StartProcess, WorkerProcess
 from ablate.runner.devices import Device, memory_mib
-from ablate.runner.failures import Failure, failure_of_exit
-from ablate.runner.groups import TaskGroup
+from ablate.runner.failures import TaskOutcome, failure_of_exit
 from ablate.runner.listener import ProgressListener
 from ablate.runner.placement import plan
-from ablate.runner.retries import TaskOutcome
-from ablate.runner.run_log import append_to_log
-from ablate.runner.task import Heartbeat, Message, ProcessExited, Silence, Task, TaskFinished
+from ablate.runner.task import (
+    Failure,
+    Heartbeat,
+    Message,
+    ProcessExited,
+    Silence,
+    Task,
+    TaskFinished,
+    TaskGroup,
+    append_to_log,
+)
 from ablate.runner.watchdog import Watchdog, silence_text
 from ablate.store import writable
 

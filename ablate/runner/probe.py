@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -90,21 +89,6 @@ def sessions_of(probe: Mapping[str, Any] | None, fewest: int) -> set[str]:
     """Return the sessions in which at least ``fewest`` rounds of a row were measured."""
     by_session = speed_sessions(probe).items()
     return {name for name, rounds in by_session if n_rounds_of({"rounds": rounds}) >= fewest}
-
-
-def probe_rounds(rows: Sequence[Task], n_rounds: int) -> list[tuple[Task]]:
-    """Return the probes of all rounds, in the order in which one worker executes them.
-
-    Args:
-        rows: a probe of each.
-        n_rounds: how often each row is measured.
-    """
-    session = new_session()
-    return [
-        (replace(row, session=session, round=number, n_rounds=n_rounds, runs_per_process=1),)
-        for number in range(n_rounds)
-        for row in (rows[::-1] if number % 2 else rows)
-    ]
 
 
 def record_sections(probe: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Probing rows in turns: which rows have to be measured, how often, and what if one fails."""
+"""Probing rows in turns: which rows are measured, how often; their speeds in the records."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from ablate.config import TrainingSpec
 from ablate.runner.backends.contract import Backend, WorkerPool
 from ablate.runner.devices import Device
-from ablate.runner.groups import one_per_process
+from ablate.runner.failures import TaskOutcome, retry
 from ablate.runner.listener import ProgressListener
 from ablate.runner.match import target_tokens
+from ablate.runner.placement import one_per_process
 from ablate.runner.pool import GRACE_S
-from ablate.runner.probe import new_session, sessions_of
-from ablate.runner.retries import TaskOutcome, retry
-from ablate.runner.staleness import other_machine
+from ablate.runner.probe import new_session, record_sections, sessions_of
+from ablate.runner.provenance import other_machine
 from ablate.runner.task import Task
 from ablate.store import Store, is_finished
 from ablate.wording import counted
@@ -48,6 +48,21 @@ def rows_to_probe(tasks: Sequence[Task], store: Store, device: Device) -> list[T
     baseline = next(iter(rows), "")
     lacking = [key for key in rows if not sessions[key] & sessions[baseline]]
     return [rows[key] for key in dict.fromkeys((baseline, *lacking))] if lacking else []
+
+
+def rounds_of(rows: Sequence[Task], n_rounds: int) -> list[tuple[Task]]:
+    """Return the probes of all rounds, in the order in which one worker executes them.
+
+    Args:
+        rows: a probe of each.
+        n_rounds: how often each row is measured.
+    """
+    session = new_session()
+    return [
+        (replace(row, session=session, round=number, n_rounds=n_rounds, runs_per_process=1),)
+        for number in range(n_rounds)
+        for row in (rows[::-1] if number % 2 else rows)
+    ]
 
 
 def measure(tasks: Iterable[Task], backend: Backend, listener: ProgressListener) -> str:
@@ -129,6 +144,36 @@ def budget(tasks: Sequence[Task], store: Store, probe_seconds: float | None) -> 
     return min(PROBE_SECONDS * n_rows, PROBE_SHARE * training)
 
 
+def lacks_speed(task: Task, store: Store, device: Device) -> bool:
+    """Return whether a record lacks the speed that the same machine has measured since."""
+    record = store.load(task.key)
+    if record is None or record["status"] != "done" or "speed" in record:
+        return False
+    return store.load_probe(task.probe) is not None and other_machine(record, device) is None
+
+
+def add_speeds(tasks: Iterable[Task], store: Store, device: Device) -> None:
+    """Add measured speeds to the records that lack them."""
+    for task in tasks:
+        if lacks_speed(task, store, device):
+            _add_speed(task, store)
+
+
+def update_speeds(
+    tasks: Iterable[Task], attempts: Mapping[str, Task], store: Store, device: Device
+) -> None:
+    """Write the speeds of rows that were measured now into the records of their earlier runs.
+
+    Runs of another machine keep the speeds that were measured there.
+    """
+    for task in tasks:
+        record, probe = store.load(task.key), store.load_probe(task.probe)
+        is_new = probe is not None and probe.get("session") == attempts[task.probe].session
+        is_done = record is not None and record["status"] == "done" and not task.fresh
+        if record is not None and is_done and is_new and other_machine(record, device) is None:
+            _add_speed(task, store)
+
+
 def training_tokens(training: TrainingSpec, probe: Mapping[str, Any]) -> float:
     """Return how many target tokens a run trains on, with batches as its row's probe counted."""
     return target_tokens(training, probe["target_tokens_per_batch"], probe["batches_per_epoch"])
@@ -185,3 +230,11 @@ def _probes(tasks: Iterable[Task]) -> dict[str, Task]:
         probe = replace(task, action="probe", key=task.probe, eager_key="")
         rows.setdefault(task.probe, probe)
     return rows
+
+
+def _add_speed(task: Task, store: Store) -> None:
+    """Write the speed of a row into the record of a run that is done."""
+    with store.lock(task.key):
+        record = store.load(task.key)
+        if record is not None:  # which another call may have removed since
+            store.save({**record, **record_sections(store.load_probe(task.probe) or {})})

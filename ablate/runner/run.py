@@ -24,12 +24,12 @@ from ablate.decoding import Search, translate
 from ablate.errors import StoppedError, StoreError
 from ablate.model import Transformer, assemble
 from ablate.registry import build
-from ablate.runner import provenance, staleness
+from ablate.runner import provenance
 from ablate.runner.failures import reason_of, status_of
 from ablate.runner.listener import Report
 from ablate.runner.other_ranks import joined_ranks
 from ablate.runner.probe import record_sections
-from ablate.runner.resume import resume, tidy
+from ablate.runner.run_files import resume, tidy
 from ablate.runner.task import WAITING, Task
 from ablate.store import Store, describe, is_finished, translations_file, writable, write_whole
 from ablate.training import TrainingResult
@@ -118,7 +118,7 @@ class _Attempt:
         self.fields: Record = {
             "hardware": provenance.hardware(task.device),
             "versions": provenance.versions(),
-            "git": provenance.git() | {"code": staleness.code_digest()},
+            "git": provenance.git() | {"code": provenance.code_digest()},
             "engine": task.engine,
             "engine_note": task.engine_note,
             "is_fallback": bool(task.engine_note),

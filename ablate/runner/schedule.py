@@ -6,28 +6,28 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ablate.runner.backends.contract import Backend, WorkerPool
 from ablate.runner.devices import Device, memory_mib
-from ablate.runner.groups import Needs, TaskGroup, one_per_process, pack_tasks
+from ablate.runner.failures import TaskOutcome, retry
 from ablate.runner.listener import ProgressListener
-from ablate.runner.placement import priority
+from ablate.runner.placement import one_per_process, pack_tasks, priority
 from ablate.runner.pool import GRACE_S
-from ablate.runner.probe import probe_rounds
 from ablate.runner.probe_rounds import (
     FEWEST_ROUNDS,
+    add_speeds,
     budget,
     measure_in_turns,
     most_devices,
+    rounds_of,
     rows_to_probe,
     seconds_of,
+    update_speeds,
 )
 from ablate.runner.provenance import now
-from ablate.runner.retries import TaskOutcome, retry
 from ablate.runner.run import micro_batching
-from ablate.runner.speeds import add_speeds, update_speeds
-from ablate.runner.task import Task
+from ablate.runner.task import Task, TaskGroup
 from ablate.store import Store, is_finished
 from ablate.wording import counted
 
@@ -51,6 +51,18 @@ class Limits:
 
 
 DEFAULT = Limits()
+
+
+class Needs(NamedTuple):
+    """What a run needs of a device, according to its row's probe.
+
+    Attributes:
+        runs_at_once: how many such runs are faster side by side than one after another.
+        memory_mib: the most memory that it reserves; infinite if unknown.
+    """
+
+    runs_at_once: int = 1
+    memory_mib: float = math.inf
 
 
 def schedule(
@@ -88,7 +100,7 @@ def schedule(
         rows = rows_to_probe(all_tasks, store, worker_slots[0]) if limits.probes else []
         backend.detach(
             [
-                probe_rounds(rows, FEWEST_ROUNDS),
+                rounds_of(rows, FEWEST_ROUNDS),
                 *([g] for g in _pack(todo, worker_slots, store, limits)),
             ]
         )

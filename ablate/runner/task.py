@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,8 +14,19 @@ from ablate.config import RunSpec, TrainingSpec
 from ablate.config.identity import plugins_of
 from ablate.record import SCHEMA
 from ablate.registry import Plugin, plugins
-from ablate.runner.failures import Failure
+from ablate.runner.provenance import now
 from ablate.training import Progress
+
+Failure = Literal["memory", "killed", "engine", "process_lost", "stalled", "other"]
+"""Why a task left no result:
+
+``memory``        the process or the device ran out of memory
+``killed``        signal 9, which Linux sends when memory is short, and users may send
+``engine``        the engine failed
+``process_lost``  another task of the same process failed and ended it, or the machine is lost
+``stalled``       its process had stopped working, and was killed
+``other``         anything else
+"""
 
 
 @dataclass(frozen=True)
@@ -79,7 +91,8 @@ class Task:
 
     def __post_init__(self) -> None:
         if self.plugins is None:
-            object.__setattr__(self, "plugins", _used_plugins(self.spec))
+            used = plugins_of(RunSpec.model_validate(self.spec)).values() if plugins() else ()
+            object.__setattr__(self, "plugins", tuple(p for p in plugins() if p in used))
 
     @property
     def seed(self) -> int:
@@ -158,6 +171,16 @@ class Task:
         data = json.loads(line)
         loaded = tuple(Plugin(**plugin) for plugin in data["plugins"])
         return cls(**{**data, "results": Path(data["results"]), "plugins": loaded})
+
+
+TaskGroup = tuple[Task, ...]
+"""Tasks that take turns in one process; they use the same plugins."""
+
+
+def append_to_log(log: Path, text: str) -> None:
+    """Append a line with the date to the log of a task that another process executes."""
+    with suppress(OSError), log.open("a", encoding="utf-8") as file:  # on a full disk
+        file.write(f"{now()}  {text}\n")
 
 
 STARTING = "starting"
@@ -253,10 +276,3 @@ def parse_message(line: str) -> Message:
 _MESSAGES: dict[str, type[Message]] = {
     kind.__name__: kind for kind in (Heartbeat, TaskFinished, ProcessExited)
 }
-
-
-def _used_plugins(spec: dict[str, Any]) -> tuple[Plugin, ...]:
-    if not plugins():
-        return ()
-    used = plugins_of(RunSpec.model_validate(spec)).values()
-    return tuple(plugin for plugin in plugins() if plugin in used)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import io
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -32,16 +33,16 @@ from typing import NoReturn, TextIO
 import torch
 
 from ablate.errors import RunError, StoppedError
+from ablate.printable import printable
 from ablate.processes import STACK_SIGNAL, die_with_parent
 from ablate.registry import PluginError
 from ablate.runner.devices import n_cores
+from ablate.runner.display import label, progress_texts
 from ablate.runner.failures import failure_of, reason_of
 from ablate.runner.other_ranks import set_up
 from ablate.runner.probe import probe_one
-from ablate.runner.provenance import git
+from ablate.runner.provenance import code_digest, git, now
 from ablate.runner.run import run_one
-from ablate.runner.run_log import RunLog
-from ablate.runner.staleness import code_digest
 from ablate.runner.streams import Interleaver
 from ablate.runner.task import (
     STARTING,
@@ -56,6 +57,7 @@ from ablate.store import Store
 from ablate.training import Progress
 
 _HEARTBEAT_S = 1.0
+_PROGRESS_S = 30.0  # between two lines of the log
 _Send = Callable[[Message], None]
 
 
@@ -190,8 +192,7 @@ def _execute_task(
     Raises:
         StoppedError: if ``should_stop`` returned True.
     """
-    store, log = Store(task.results), RunLog(task)
-    reporter = Reporter(task, log, send)
+    store, reporter = Store(task.results), Reporter(task, send)
 
     def next_step() -> bool:
         reporter.goes_on()
@@ -203,43 +204,46 @@ def _execute_task(
         else:
             run_one(task, store, reporter, next_step, cores, reporter.goes_on)
     except StoppedError:
-        log.line("stopped; the next call continues")
+        reporter.line("stopped; the next call continues")
         raise
     except Exception as error:
         with suppress(OSError):  # of the log, on a full disk
             traceback.print_exc()
-        log.line(f"failed: {reason_of(error)}")
+        reporter.line(f"failed: {reason_of(error)}")
         return TaskFinished(task.key, failure_of(error), reason_of(error))
-    log.line("ended")
+    reporter.line("ended")
     return TaskFinished(task.key)
 
 
 class Reporter:
-    """Logs and sends what a task does.
+    """Sends heartbeats of a task to the pool, and prints dated lines into the task's log.
 
     Args:
-        task: of the heartbeats.
-        log: of the task.
+        task: that begins.
         send: sends a message to the pool.
         timer: returns the present time in seconds.
     """
 
     def __init__(
-        self,
-        task: Task,
-        log: RunLog,
-        send: _Send,
-        timer: Callable[[], float] = time.monotonic,
+        self, task: Task, send: _Send, timer: Callable[[], float] = time.monotonic
     ) -> None:
-        self._log, self._send, self._timer = log, send, timer
-        self._last, self._sent_at = Heartbeat(task.key, STARTING), timer()
+        self._name, self._send, self._timer = label(task), send, timer
+        self._last = Heartbeat(task.key, STARTING)
+        self._sent_at = self._printed_at = timer()
+        where = f"process {os.getpid()} on {socket.gethostname()}, {task.device}"
+        self.line(f"{task.key} begins in {where}, {task.precision}, engine {task.engine}")
 
     def __call__(
         self, phase: str, progress: Progress | None = None, largest_batch: int | None = None
     ) -> None:
-        self._log.progress(phase, progress)
-        self._last = replace(self._last, phase=phase, progress=progress)
-        self._sent_at = self._timer()
+        """Send a phase and its progress; print a new phase, and its progress every half minute."""
+        present, is_new = self._timer(), phase != self._last.phase
+        is_last = progress is not None and progress.step == progress.n_steps
+        if is_new or (progress and (is_last or present - self._printed_at >= _PROGRESS_S)):
+            self._printed_at = present
+            texts = progress_texts(progress) if progress else ()
+            self.line("  ".join(filter(None, (phase, *texts))))
+        self._last, self._sent_at = Heartbeat(self._last.key, phase, progress), present
         self._send(replace(self._last, largest_batch=largest_batch))
 
     def goes_on(self) -> None:
@@ -247,6 +251,11 @@ class Reporter:
         if self._timer() - self._sent_at >= _HEARTBEAT_S:
             self._sent_at = self._timer()
             self._send(self._last)
+
+    def line(self, text: str) -> None:
+        """Print a line with the date and the name of the task."""
+        with suppress(OSError):  # of a full disk
+            print(printable(f"{now()}  {self._name}: {text}"), flush=True)  # noqa: T201 - into its log
 
 
 def _message_channel() -> _Send:

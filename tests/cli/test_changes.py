@@ -75,7 +75,7 @@ def test_records_name_the_code_that_was_loaded(folder: Path, cache: Path, tmp_pa
     program = (
         "from ablate.api import completion\n"
         "from ablate.runner.schedule import schedule\n"
-        "from ablate.runner.staleness import code_digest\n"
+        "from ablate.runner.provenance import code_digest\n"
         "def schedule_after(*arguments):\n"
         f"    open({str(source / 'version.py')!r}, 'a').write('# changed')\n"
         "    schedule(*arguments)\n"

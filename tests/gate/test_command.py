@@ -23,7 +23,7 @@ from ablate.gate.check import CheckVerdict
 from ablate.gate.provenance import BlessingError
 from ablate.gate.reference_file import read
 from ablate.report.gate import gate_text, junit
-from ablate.runner import provenance, staleness
+from ablate.runner import provenance
 from ablate.runner.backends.contract import BackendRequest
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device
@@ -90,7 +90,7 @@ class Bench:
                     "git": {
                         "commit": "9839b24aa1bb",
                         "is_clean": True,
-                        "code": staleness.code_digest(),
+                        "code": provenance.code_digest(),
                     },
                 }
                 self.store.save(task.record("done", **{**known, **changes}))

@@ -13,10 +13,9 @@ import pytest
 
 from ablate.config import RunSpec
 from ablate.runner.devices import Device
-from ablate.runner.groups import TaskGroup
 from ablate.runner.listener import ProgressListener
 from ablate.runner.probe_rounds import FEWEST_ROUNDS
-from ablate.runner.task import Heartbeat, Message, Task
+from ablate.runner.task import Heartbeat, Message, Task, TaskGroup
 from ablate.store import Store
 from ablate.training import Progress
 

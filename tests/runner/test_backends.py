@@ -11,16 +11,14 @@ from pathlib import Path
 import pytest
 
 from ablate.errors import RunError, SpecError, StoreError
-from ablate.runner import extras
-from ablate.runner.backends import names, registry
+from ablate.runner.backends import registry
 from ablate.runner.backends.contract import BackendRequest
 from ablate.runner.backends.local import Local
-from ablate.runner.backends.names import BackendEntry
-from ablate.runner.backends.registry import open_backend
+from ablate.runner.backends.registry import BackendEntry, open_backend
 from ablate.runner.devices import Device
-from ablate.runner.groups import TaskGroup, one_per_process
+from ablate.runner.placement import one_per_process
 from ablate.runner.pool import Pool
-from ablate.runner.task import Message, ProcessExited, Task, TaskFinished
+from ablate.runner.task import Message, ProcessExited, Task, TaskFinished, TaskGroup
 from ablate.store import Store
 from tests.runner.conftest import Diary, FakeProcess, MakeTask
 
@@ -30,7 +28,7 @@ CLOUD = BackendEntry("cloud", ("zone",), "cloud_client")
 @pytest.fixture
 def backends(monkeypatch: pytest.MonkeyPatch) -> Mapping[str, BackendEntry]:
     """Return the backends, with one more, for which a package is missing."""
-    known = {**names.BACKENDS, "cloud": CLOUD}
+    known = {**registry.BACKENDS, "cloud": CLOUD}
     monkeypatch.setattr(registry, "BACKENDS", known)
     return known
 
@@ -47,7 +45,7 @@ def test_this_machine_is_the_backend_unless_another_is_asked_for() -> None:
         ("locl", {}, "no backend is called 'locl'; did you mean 'local'"),
         ("local", {"zone": "a"}, "--zone is an option of --backend cloud, not of --backend local"),
         ("local", {"detach": "yes"}, "--detach is an option of --backend slurm, not of"),
-        ("cloud", {"zoom": "a"}, "no backend has an option --zoom"),
+        ("cloud", {"zoom": "a"}, "--zoom is an option of no backend, not of --backend cloud"),
     ],
 )
 def test_what_a_backend_does_not_have_is_refused(
@@ -63,7 +61,7 @@ def test_a_missing_package_is_named_with_what_installs_it(
     def lacking(_: str) -> None:
         raise ModuleNotFoundError("No module named 'cloud_client'", name="cloud_client")
 
-    monkeypatch.setattr(extras, "import_module", lacking)
+    monkeypatch.setattr(registry, "import_module", lacking)
     with pytest.raises(SpecError, match=r"pip install 'ablate-transformer\[cloud\]'"):
         open_backend("cloud", BackendRequest())
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ablate.errors import StoreError
-from ablate.runner.backends import bundles
-from ablate.runner.backends.bundles import inputs_of, outputs_of, store_outputs
+from ablate.runner import run_files
+from ablate.runner.run_files import inputs_of, outputs_of, store_outputs
 from ablate.runner.task import Task
 from ablate.store import Store
 from tests.runner.conftest import MakeTask
@@ -97,7 +97,7 @@ def test_a_run_that_cannot_be_written_whole_has_no_record(
     def full(path: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(bundles, "atomic_write", full)
+    monkeypatch.setattr(run_files, "atomic_write", full)
     with pytest.raises(StoreError, match=r"runs/row/.*: cannot be written: No space left"):
         store_outputs(near, bundle)
     assert Store(near.results).load("row") is None

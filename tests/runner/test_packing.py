@@ -12,8 +12,8 @@ import torch
 from ablate.registry import Plugin
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device, memory_mib
-from ablate.runner.groups import Needs, pack_tasks
-from ablate.runner.schedule import Limits, needs_of, schedule
+from ablate.runner.placement import pack_tasks
+from ablate.runner.schedule import Limits, Needs, needs_of, schedule
 from ablate.runner.streams import MOST_ON_CUDA
 from ablate.runner.task import Task
 from ablate.store import Store

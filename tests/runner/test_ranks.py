@@ -29,14 +29,13 @@ from ablate.runner import rank
 from ablate.runner.backends.local import Local
 from ablate.runner.check import check, check_devices
 from ablate.runner.devices import Device, DeviceFacts
-from ablate.runner.failures import RankLostError
-from ablate.runner.groups import TaskGroup, pack_tasks
+from ablate.runner.failures import RankLostError, TaskOutcome, retry
 from ablate.runner.other_ranks import joined_ranks
+from ablate.runner.placement import pack_tasks
 from ablate.runner.pool import Pool
-from ablate.runner.retries import TaskOutcome, retry
 from ablate.runner.run import run_one
 from ablate.runner.schedule import Limits, schedule
-from ablate.runner.task import Heartbeat, Message, ProcessExited, Task, TaskFinished
+from ablate.runner.task import Heartbeat, Message, ProcessExited, Task, TaskFinished, TaskGroup
 from ablate.store import Store
 from ablate.training import Progress, loop
 from ablate.training import ranks as training_ranks

@@ -21,10 +21,10 @@ import pytest
 
 from ablate import api
 from ablate.errors import AblateError
-from ablate.runner.backends import nodes
+from ablate.runner.backends import relay
 from ablate.runner.backends.contract import BackendRequest
-from ablate.runner.backends.nodes import NodeFacts
 from ablate.runner.backends.registry import open_backend
+from ablate.runner.backends.relay import NodeFacts
 from ablate.runner.probe import n_rounds_of
 from ablate.store import Store
 
@@ -201,9 +201,9 @@ def test_a_run_whose_node_is_lost_is_repeated_to_the_very_same_numbers(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     if not is_shared:
-        describe = nodes.describe_node
+        describe = relay.describe_node
         monkeypatch.setattr(
-            nodes, "describe_node", lambda kind, _: describe(kind, Path("/nowhere"))
+            ray_backend, "describe_node", lambda kind, _: describe(kind, Path("/nowhere"))
         )
     options = {"backend": "ray", "backend_options": {"address": cluster.address}}
     with _losing_a_node(cluster, tmp_path) as lost:
@@ -231,9 +231,9 @@ def test_a_stopped_worker_is_repeated_to_the_very_same_numbers(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     if not is_shared:
-        describe = nodes.describe_node
+        describe = relay.describe_node
         monkeypatch.setattr(
-            nodes, "describe_node", lambda kind, _: describe(kind, Path("/nowhere"))
+            ray_backend, "describe_node", lambda kind, _: describe(kind, Path("/nowhere"))
         )
     options = {"backend": "ray", "backend_options": {"address": cluster.address}}
     with _stopping_a_fork(tmp_path) as stopped:
@@ -327,7 +327,7 @@ def test_what_a_cluster_cannot_do_is_refused(
 
     assert "no node of the cluster has a GPU" in refusal("cuda")
     assert "Ray chooses devices" in refusal("cuda:0,2")
-    monkeypatch.setattr(nodes, "versions", lambda: {"ablate": "0.0.1"})
+    monkeypatch.setattr(relay, "versions", lambda: {"ablate": "0.0.1"})
     assert "has other software: it has ablate 0.1.0, this machine 0.0.1" in refusal()
     assert not ray.is_initialized()
     assert "there is no Ray cluster to connect to" in refusal(address="127.0.0.1:1")

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ablate.runner.backends import bundles, relay
+from ablate.runner import run_files
+from ablate.runner.backends import relay
 from ablate.runner.backends.relay import Relay, RelayedMessage
 from ablate.runner.devices import Device
 from ablate.runner.task import ProcessExited
@@ -46,7 +47,7 @@ def test_a_node_whose_disk_is_full_is_lost_and_keeps_no_folder(
     def full(path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(bundles, "atomic_write", full)
+    monkeypatch.setattr(run_files, "atomic_write", full)
     (relayed,) = _begin(task, is_shared=False, results=tmp_path / "results")
     assert relayed.is_last
     assert isinstance(relayed.message, ProcessExited)

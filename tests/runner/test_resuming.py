@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ablate.runner.resume import resume, tidy
+from ablate.runner.run_files import resume, tidy
 from tests.runner.conftest import MakeTask
 
 pytestmark = pytest.mark.e2e

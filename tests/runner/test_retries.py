@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ablate.runner.failures import Failure
-from ablate.runner.retries import TaskOutcome, retry
+from ablate.runner.failures import TaskOutcome, retry
+from ablate.runner.task import Failure
 from tests.runner.conftest import MakeTask
 
 ALONE = {"isolation": "device"}

@@ -17,7 +17,7 @@ import ablate.parts  # noqa: F401 - with the two above, every part is registered
 from ablate.config import RunSpec
 from ablate.data.prepare import prepare
 from ablate.errors import DataError, DivergedError, EngineError, StoppedError
-from ablate.runner import run, staleness
+from ablate.runner import provenance, run
 from ablate.runner.devices import Device
 from ablate.runner.run import run_one
 from ablate.runner.task import Task
@@ -151,15 +151,15 @@ def test_the_record_of_a_run_that_other_code_began_is_not_of_this_code(
 ) -> None:
     spec = {**job.spec, "training": {**job.spec["training"], "steps": 3}}
     task, progress = replace(job, spec=spec), list[object]()
-    monkeypatch.setattr(staleness, "code_digest", lambda: "of yesterday")
+    monkeypatch.setattr(provenance, "code_digest", lambda: "of yesterday")
     with pytest.raises(StoppedError):
         run_one(task, store, lambda *report: progress.extend(report[1:2]), lambda: any(progress))
     monkeypatch.undo()
     record = _run(task, store)
     assert (record["status"], record["git"]["code"]) == ("done", "of yesterday")
-    assert staleness.stale_reason(record, Device("cpu")) == "the code has changed since"
+    assert provenance.stale_reason(record, Device("cpu")) == "the code has changed since"
     again = _run(replace(task, fresh=True), store)
-    assert again["git"]["code"] == staleness.code_digest()
+    assert again["git"]["code"] == provenance.code_digest()
 
 
 def test_a_run_says_that_it_goes_on_with_every_batch_that_it_evaluates_or_translates(

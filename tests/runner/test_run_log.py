@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from ablate.runner.run_log import RunLog
+from ablate.runner.worker import Reporter
 from tests.runner.conftest import MakeTask, training_at
 
 
@@ -17,13 +17,13 @@ def test_phases_are_dated_and_progress_comes_every_half_minute(
     task: MakeTask, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seconds = [0.0]
-    log = RunLog(task("none"), lambda: seconds[0])
-    log.progress("reading the corpus", None)
-    log.progress("training", None)
+    log = Reporter(task("none"), lambda _: None, lambda: seconds[0])
+    log("reading the corpus")
+    log("training")
     for step in range(1, 101):
         seconds[0] += 1.0
-        log.progress("training", training_at(step).progress)
-    log.progress("translating test", None)
+        log("training", training_at(step).progress)
+    log("translating test")
     log.line("ended")
     lines = capsys.readouterr().out.splitlines()
     date = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00"
@@ -49,4 +49,4 @@ def test_a_full_disk_stops_no_run(task: MakeTask, monkeypatch: pytest.MonkeyPatc
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(sys, "stdout", Full())
-    RunLog(task("none")).line("ended")
+    Reporter(task("none"), lambda _: None).line("ended")

@@ -19,7 +19,7 @@ from ablate.errors import SpecError
 from ablate.runner.backends.local import Local
 from ablate.runner.check import check_engine
 from ablate.runner.devices import Device
-from ablate.runner.retries import TaskOutcome, retry
+from ablate.runner.failures import TaskOutcome, retry
 from ablate.runner.task import Task
 from ablate.store import Store
 from ablate.training.engines import engine_of

@@ -18,8 +18,8 @@ from ablate.cli.app import app
 from ablate.errors import DetachedError, SpecError
 from ablate.runner.backends.contract import BackendRequest, ClusterError
 from ablate.runner.devices import Device, DeviceFacts
-from ablate.runner.groups import one_per_process
-from ablate.runner.retries import retry
+from ablate.runner.failures import retry
+from ablate.runner.placement import one_per_process
 from ablate.runner.task import Heartbeat, Silence
 from ablate.runner.watchdog import Watchdog
 from ablate.store import Store
@@ -29,8 +29,8 @@ pytest.importorskip("submitit", reason="needs submitit: pip install '.[slurm]'")
 
 from ablate.runner.backends import job_follower, slurm, slurm_cluster
 from ablate.runner.backends.job_follower import JobFollower
+from ablate.runner.backends.slurm_cluster import minutes_of, read_options
 from ablate.runner.backends.slurm_job import QueueJob
-from ablate.runner.backends.slurm_options import minutes_of, read_options
 from ablate.runner.backends.task_queue import JobMessage, TaskQueue
 
 ROOT = Path(__file__).parents[2]

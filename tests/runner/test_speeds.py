@@ -12,8 +12,8 @@ from ablate.config import RunSpec
 from ablate.runner import probe as module
 from ablate.runner import provenance
 from ablate.runner.devices import Device
-from ablate.runner.probe import probe_key, probe_one, probe_rounds
-from ablate.runner.speeds import add_speeds, lacks_speed, update_speeds
+from ablate.runner.probe import probe_key, probe_one
+from ablate.runner.probe_rounds import add_speeds, lacks_speed, rounds_of, update_speeds
 from ablate.runner.task import Task
 from ablate.store import Store
 from tests.runner.conftest import MakeTask, small_spec
@@ -81,7 +81,7 @@ def test_new_speeds_replace_those_of_earlier_runs(store: Store, task: MakeTask) 
 
 def test_rows_take_turns_and_every_second_round_goes_backwards(task: MakeTask) -> None:
     rows = [task("a"), task("b"), task("c")]
-    order = [one for (one,) in probe_rounds(rows, 3)]
+    order = [one for (one,) in rounds_of(rows, 3)]
     assert [each.variant for each in order] == [*"abc", *"cba", *"abc"]
     assert [each.round for each in order] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     assert {each.n_rounds for each in order} == {3}

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from ablate.runner import provenance, staleness
+from ablate.runner import provenance
 from ablate.runner.devices import Device
 
 
 @pytest.fixture
 def made_here() -> dict[str, Any]:
     return {
-        "git": {"commit": "abc", "is_clean": True, "code": staleness.code_digest()},
+        "git": {"commit": "abc", "is_clean": True, "code": provenance.code_digest()},
         "versions": provenance.versions(),
         "hardware": provenance.hardware("cpu"),
     }
@@ -33,8 +33,8 @@ def test_an_installed_package_names_the_commit_that_it_was_built_from(
 
 
 def test_a_record_of_this_code_and_machine_is_ours(made_here: dict[str, Any]) -> None:
-    assert staleness.stale_reason(made_here, Device("cpu")) is None
-    assert staleness.stale_reason(json.loads(json.dumps(made_here)), Device("cpu")) is None
+    assert provenance.stale_reason(made_here, Device("cpu")) is None
+    assert provenance.stale_reason(json.loads(json.dumps(made_here)), Device("cpu")) is None
 
 
 @pytest.mark.parametrize(
@@ -50,14 +50,14 @@ def test_a_record_of_other_code_libraries_or_hardware_is_not(
     made_here: dict[str, Any], key: str, changes: dict[str, Any], why: str
 ) -> None:
     record = {**made_here, key: {**made_here[key], **changes}}
-    message = staleness.stale_reason(record, Device("cpu"))
+    message = provenance.stale_reason(record, Device("cpu"))
     assert message is not None
     assert message.startswith(why)
 
 
 def test_a_record_without_a_fingerprint_of_its_code_is_not(made_here: dict[str, Any]) -> None:
     for git in ({"commit": "abc", "is_clean": True}, None):
-        reason = staleness.stale_reason({**made_here, "git": git}, Device("cpu"))
+        reason = provenance.stale_reason({**made_here, "git": git}, Device("cpu"))
         assert reason == "the code has changed since"
 
 
@@ -66,11 +66,11 @@ def test_the_fingerprint_of_the_code_moves_with_any_module(
 ) -> None:
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "norm.py").write_text("EPS = 1e-5\n", encoding="utf-8")
-    monkeypatch.setattr(staleness, "_PACKAGE", tmp_path)
+    monkeypatch.setattr(provenance, "_PACKAGE", tmp_path)
 
     def fingerprint() -> str:
-        staleness.code_digest.cache_clear()
-        return staleness.code_digest()
+        provenance.code_digest.cache_clear()
+        return provenance.code_digest()
 
     try:
         first = fingerprint()
@@ -79,4 +79,4 @@ def test_the_fingerprint_of_the_code_moves_with_any_module(
         (tmp_path / "parts" / "norm.py").write_text("EPS = 1e-6\n", encoding="utf-8")
         assert fingerprint() != first
     finally:
-        staleness.code_digest.cache_clear()
+        provenance.code_digest.cache_clear()

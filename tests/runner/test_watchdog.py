@@ -16,10 +16,9 @@ from ablate.processes import descendants
 from ablate.runner import pool as pool_module
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device
-from ablate.runner.groups import one_per_process
+from ablate.runner.failures import TaskOutcome
+from ablate.runner.placement import one_per_process
 from ablate.runner.pool import Pool
-from ablate.runner.retries import TaskOutcome
-from ablate.runner.run_log import RunLog
 from ablate.runner.schedule import Limits, schedule
 from ablate.runner.task import Heartbeat, Message, ProcessExited, Silence, Task, TaskFinished
 from ablate.runner.watchdog import END_S, FACTOR, FEWEST_S, FIRST_S, Overdue, Watchdog
@@ -270,7 +269,7 @@ def test_a_worker_that_does_not_end_after_its_tasks_is_killed(
 def test_a_worker_sends_its_last_heartbeat_again_while_it_goes_on(task: MakeTask) -> None:
     sent: list[Message] = []
     clock, job = Clock(), task("none")
-    reporter = Reporter(job, RunLog(job), sent.append, clock)
+    reporter = Reporter(job, sent.append, clock)
     training = training_at(10)
     reporter("training", training.progress, 9)
     for tenth in range(1, 36):

@@ -17,10 +17,9 @@ from typing import Protocol
 
 from ablate.errors import AblateError
 from ablate.runner.devices import Device
-from ablate.runner.groups import TaskGroup
+from ablate.runner.failures import TaskOutcome
 from ablate.runner.listener import ProgressListener
-from ablate.runner.retries import TaskOutcome
-from ablate.runner.task import Message, Task
+from ablate.runner.task import Message, Task, TaskGroup
 
 
 class ClusterError(AblateError):

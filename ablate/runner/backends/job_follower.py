@@ -12,11 +12,9 @@ from ablate.runner.backends import slurm_cluster
 from ablate.runner.backends.contract import ClusterError
 from ablate.runner.backends.task_queue import Entry, JobMessage, TaskQueue
 from ablate.runner.devices import Device
-from ablate.runner.failures import Failure
+from ablate.runner.failures import TaskOutcome
 from ablate.runner.listener import ProgressListener
-from ablate.runner.retries import TaskOutcome
-from ablate.runner.run_log import append_to_log
-from ablate.runner.task import Heartbeat, Silence, Task
+from ablate.runner.task import Failure, Heartbeat, Silence, Task, append_to_log
 from ablate.runner.watchdog import Watchdog, silence_text
 
 _POLL_S = 0.2

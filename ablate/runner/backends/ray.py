@@ -25,16 +25,19 @@ from ray.exceptions import ActorDiedError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ablate.errors import StoreError, first_line
-from ablate.runner.backends import nodes
-from ablate.runner.backends.bundles import inputs_of, store_outputs
 from ablate.runner.backends.contract import Backend, BackendRequest, ClusterError
-from ablate.runner.backends.nodes import NodeFacts
-from ablate.runner.backends.relay import Relay, RelayedMessage
+from ablate.runner.backends.relay import (
+    NodeFacts,
+    Relay,
+    RelayedMessage,
+    describe_node,
+    software_difference,
+)
 from ablate.runner.devices import Device, DeviceError, n_cores
-from ablate.runner.groups import TaskGroup
 from ablate.runner.listener import ProgressListener
 from ablate.runner.pool import Pool
-from ablate.runner.task import Message, ProcessExited, Task, TaskFinished
+from ablate.runner.run_files import inputs_of, store_outputs
+from ablate.runner.task import Message, ProcessExited, Task, TaskFinished, TaskGroup
 from ablate.store import writable
 from ablate.wording import counted
 
@@ -310,7 +313,7 @@ def _describe_nodes(
     """
     if not alive:
         raise ClusterError("no node of the cluster has a free device or core to offer")
-    describe = ray.remote(max_calls=1)(nodes.describe_node)
+    describe = ray.remote(max_calls=1)(describe_node)
     share = _GPU_SHARE_TO_DESCRIBE if kind == "cuda" else 0
     facts: dict[_Node, NodeFacts] = {}
     with _marker(results) as marker:
@@ -328,7 +331,7 @@ def _describe_nodes(
                     f"the node {node.name} cannot describe its device: {_last_line(error)}; "
                     "install the same version of ablate on every node"
                 ) from error
-            reason = nodes.software_difference(facts[node])
+            reason = software_difference(facts[node])
             if reason is not None:
                 raise ClusterError(
                     f"the node {node.name} has other software: {reason}; install the same "

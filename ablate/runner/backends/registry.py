@@ -1,12 +1,44 @@
-"""Opening a backend by its name; only then are its module and its packages imported."""
+"""The backends by name; a module and its optional packages are imported when it is opened."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
 from ablate.errors import SpecError
-from ablate.runner.backends.contract import Backend, BackendRequest
-from ablate.runner.backends.names import BACKENDS, NAMES
-from ablate.runner.extras import import_extra
 from ablate.wording import no_such
+
+if TYPE_CHECKING:  # it imports PyTorch
+    from ablate.runner.backends.contract import Backend, BackendRequest
+
+
+@dataclass(frozen=True)
+class BackendEntry:
+    """A backend that is not imported yet.
+
+    Attributes:
+        module: of this package, with a function ``open_backend``.
+        options: that it alone has.
+        package: that must be installed for it, by the extra with the backend's name; empty: none.
+    """
+
+    module: str
+    options: tuple[str, ...] = ()
+    package: str = ""
+
+
+BACKENDS: Mapping[str, BackendEntry] = {
+    "local": BackendEntry("local"),
+    "ray": BackendEntry("ray", ("address",), "ray"),
+    "slurm": BackendEntry(
+        "slurm", ("slurm_partition", "slurm_time", "gpus_per_task", "slurm", "detach"), "submitit"
+    ),
+}
+
+NAMES = tuple(BACKENDS)
 
 
 def open_backend(name: str, request: BackendRequest) -> Backend:
@@ -19,17 +51,33 @@ def open_backend(name: str, request: BackendRequest) -> Backend:
     if name not in BACKENDS:
         raise SpecError(no_such("backend", name, NAMES))
     entry = BACKENDS[name]
-    wrong = [option for option in request.options if option not in entry.options]
-    if wrong:
-        raise SpecError(_wrong_option(wrong[0], name))
+    for option in set(request.options) - set(entry.options):
+        flag = f"--{option.replace('_', '-')}"
+        owners = [other for other, each in BACKENDS.items() if option in each.options]
+        owner = f"of --backend {owners[0]}" if owners else "of no backend"
+        raise SpecError(f"{flag} is an option {owner}, not of --backend {name}; remove it")
     module = f"ablate.runner.backends.{entry.module}"
     return import_extra(module, [entry.package], "--backend", name).open_backend(request)
 
 
-def _wrong_option(option: str, name: str) -> str:
-    """Return the message for an option that a backend does not have."""
-    flag = f"--{option.replace('_', '-')}"
-    owners = [other for other, entry in BACKENDS.items() if option in entry.options]
-    if not owners:
-        return f"no backend has an option {flag}"
-    return f"{flag} is an option of --backend {owners[0]}, not of --backend {name}; remove it"
+def import_extra(module: str, packages: Collection[str], option: str, extra: str) -> ModuleType:
+    """Import a module that needs packages of an extra.
+
+    Args:
+        module: its full name.
+        packages: that the extra installs.
+        option: of the command line, which takes the name of the extra as its value.
+        extra: its name.
+
+    Raises:
+        SpecError: if one of the packages is missing; it says how to install the extra.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name not in packages:
+            raise
+        raise SpecError(
+            f"{option} {extra} needs the package {error.name!r}: "
+            f"pip install 'ablate-transformer[{extra}]'"
+        ) from error

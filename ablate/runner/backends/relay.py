@@ -1,22 +1,62 @@
-"""A worker process on a node of a cluster, controlled from another machine (the driver)."""
+"""What runs on a node of a cluster, controlled from another machine (the driver)."""
 
 from __future__ import annotations
 
 import queue
 import tempfile
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from ablate.data.cache import cache_folder
 from ablate.errors import StoreError
-from ablate.runner.backends.bundles import Bundle, outputs_of, write
 from ablate.runner.backends.local import LocalProcess
-from ablate.runner.devices import Device
-from ablate.runner.groups import TaskGroup
-from ablate.runner.run_log import append_to_log
-from ablate.runner.task import Message, ProcessExited, Task, TaskFinished
+from ablate.runner.devices import Device, DeviceFacts
+from ablate.runner.provenance import code_digest, facts_of, versions
+from ablate.runner.run_files import Bundle, outputs_of, write
+from ablate.runner.task import Message, ProcessExited, Task, TaskFinished, TaskGroup, append_to_log
 from ablate.writing import remove_tree
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """Hardware and software of the machine that a process runs on.
+
+    Attributes:
+        versions: of all libraries that numbers may depend on.
+        code: the digest of this package.
+        device: on which it would execute runs.
+        shares_results: whether the folder of results of the calling process is visible there.
+    """
+
+    versions: Mapping[str, str]
+    code: str
+    device: DeviceFacts
+    shares_results: bool
+
+
+def describe_node(kind: Literal["cpu", "cuda"], marker: Path) -> NodeFacts:
+    """Describe this machine.
+
+    Args:
+        kind: of device that runs are executed on.
+        marker: a file in the folder of results of the calling process.
+    """
+    device = Device(kind, 0 if kind == "cuda" else None)
+    return NodeFacts(versions(), code_digest(), facts_of(device), marker.exists())
+
+
+def software_difference(node: NodeFacts) -> str | None:
+    """Return how a node's software differs from this machine's, in words; None if it does not."""
+    ours = versions()
+    for name in {**ours, **node.versions}:
+        if node.versions.get(name) != ours.get(name):
+            return f"it has {name} {node.versions.get(name)}, this machine {ours.get(name)}"
+    if node.code != code_digest():
+        return f"its code of ablate {ours['ablate']} differs from this machine's"
+    return None
 
 
 @dataclass(frozen=True)

@@ -26,14 +26,13 @@ from ablate.printable import printable
 from ablate.runner.backends import slurm_cluster
 from ablate.runner.backends.contract import Backend, BackendRequest, ClusterError
 from ablate.runner.backends.job_follower import JobFollower
+from ablate.runner.backends.slurm_cluster import read_options
 from ablate.runner.backends.slurm_job import QueueJob
-from ablate.runner.backends.slurm_options import read_options
 from ablate.runner.backends.task_queue import Entry, TaskQueue
 from ablate.runner.devices import Device, DeviceFacts
-from ablate.runner.groups import TaskGroup
+from ablate.runner.failures import TaskOutcome
 from ablate.runner.listener import ProgressListener
-from ablate.runner.retries import TaskOutcome
-from ablate.runner.task import Task
+from ablate.runner.task import Task, TaskGroup
 from ablate.store import write_whole
 from ablate.wording import counted
 

@@ -24,15 +24,14 @@ from ablate.errors import RunError, StoppedError
 from ablate.processes import signal_blocked
 from ablate.runner import devices
 from ablate.runner.backends.local import WORKER, LocalProcess
-from ablate.runner.backends.nodes import facts_of
 from ablate.runner.backends.task_queue import Entry, JobMessage, TaskQueue
 from ablate.runner.devices import Device
-from ablate.runner.groups import TaskGroup
+from ablate.runner.failures import TaskOutcome
 from ablate.runner.listener import ForwardingListener, ProgressListener
 from ablate.runner.pool import Pool
-from ablate.runner.retries import TaskOutcome
+from ablate.runner.provenance import facts_of
 from ablate.runner.sessions import session_file
-from ablate.runner.task import Heartbeat, Silence, Task
+from ablate.runner.task import Heartbeat, Silence, Task, TaskGroup
 
 SAVE_TIMEOUT_S = 60.0
 """How long workers may take to save checkpoints; Slurm sends SIGUSR2 90 seconds ahead."""

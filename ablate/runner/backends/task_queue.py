@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ablate.runner.devices import Device, DeviceFacts
-from ablate.runner.groups import TaskGroup
-from ablate.runner.task import WAITING, Heartbeat, Silence, Task
+from ablate.runner.task import WAITING, Heartbeat, Silence, Task, TaskGroup
 from ablate.store import write_whole
 from ablate.training import Progress
 from ablate.writing import remove_tree
