@@ -213,11 +213,7 @@ class Match(TypedDict):
 
 
 def speed_sessions(speed: Mapping[str, Any] | None) -> dict[str, dict[str, list[float]]]:
-    """Return the rounds of every session by its name, the earliest first.
-
-    Args:
-        speed: of a record, or a probe.
-    """
+    """Return the rounds of every session by its name, the earliest first."""
     if not speed or not speed.get("rounds"):
         return {}
     return {**speed.get("earlier", {}), speed.get("session", ""): speed["rounds"]}
@@ -230,31 +226,19 @@ _MATCH: TypeAdapter[Match] = TypeAdapter(Match)
 
 
 def read_record(content: object) -> dict[str, Any]:
-    """Return what ``record.json`` holds.
-
-    Raises:
-        ValueError: if it is no record; the message names the first key that is wrong.
-    """
+    """Return what ``record.json`` holds."""
     if not isinstance(content, Mapping):
         raise ValueError("is not a record but a " + type(content).__name__)
     return _valid(content, _RECORD, "a record")
 
 
 def read_probe(content: object) -> dict[str, Any]:
-    """Return what a probe's file holds.
-
-    Raises:
-        ValueError: if it is no probe; the message names the first key that is wrong.
-    """
+    """Return what a probe's file holds."""
     return _valid(content, _PROBE, "the result of a probe")
 
 
 def read_match(content: object) -> dict[str, Any]:
-    """Return what a match's file holds.
-
-    Raises:
-        ValueError: if it is no match; the message names the first key that is wrong.
-    """
+    """Return what a match's file holds."""
     return _valid(content, _MATCH, "the result of a match")
 
 

@@ -12,7 +12,6 @@ was written, counts as not there: a warning names it, and what it held is made a
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import warnings
@@ -41,7 +40,6 @@ _R = TypeVar("_R", bound=Mapping[str, Any])
 
 _POLL_S = 0.1  # from one try to lock to the next
 _LARGE_BYTES = 2**20
-_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 _DIGEST = "digest"
 """The key of a file's digest; callers get and give content without it."""
 
@@ -81,19 +79,12 @@ class Store:
         """Return the record of the run with this hash; None if it has not ended.
 
         A record that is damaged counts as none, with a `DamagedFileWarning`.
-
-        Raises:
-            StoreError: if the system does not let it be read.
         """
         effect = "the run counts as not done, and `ablate run` makes it again"
         return _read_unless_damaged(self.path(run) / "record.json", read_record, effect)
 
     def read(self, run: str) -> dict[str, Any] | None:
-        """Return the record of the run with this hash; None if it has not ended.
-
-        Raises:
-            StoreError: if it is damaged, or cannot be read.
-        """
+        """Return the record of the run with this hash; None if it has not ended."""
         return _read_record(self.path(run) / "record.json")
 
     def headings(self) -> dict[str, Heading]:
@@ -108,11 +99,7 @@ class Store:
         return headings(self.results / "runs", read)
 
     def heading(self, run: str) -> Heading | None:
-        """Return what lists show of the record of a run; None if it has not ended.
-
-        Raises:
-            StoreError: if it is damaged, or cannot be read.
-        """
+        """Return what lists show of the record of a run; None if it has not ended."""
         record = self.read(run)
         if record is None:
             return None
@@ -128,11 +115,7 @@ class Store:
         )
 
     def set_aside(self, run: str) -> None:
-        """Rename the damaged record of a run that is to be made again, if there is one.
-
-        Raises:
-            StoreError: if the folder cannot be written to.
-        """
+        """Rename the damaged record of a run that is to be made again, if there is one."""
         file = self.path(run) / "record.json"
         with writable(file), suppress(FileNotFoundError):
             file.replace(file.with_name("record.damaged.json"))
@@ -141,18 +124,11 @@ class Store:
         """Return the record of a run, or of the run that replaced it; None if that has not ended.
 
         A replacement is returned with the ``engine_note`` of the run that it replaced.
-
-        Raises:
-            StoreError: if the system does not let a record be read.
         """
         return _outcome(run, self.load)
 
     def save(self, record: Mapping[str, Any]) -> None:
-        """Write a record atomically.
-
-        Raises:
-            StoreError: if the folder cannot be written to.
-        """
+        """Write a record atomically."""
         write_whole(self.path(record["hash"]) / "record.json", _dump(record))
 
     def damaged_files(self, record: Mapping[str, Any]) -> list[Path]:
@@ -168,20 +144,13 @@ class Store:
         ]
 
     def translations(self, record: Mapping[str, Any], test_set: str) -> list[str] | None:
-        """Return a run's translations of a test set, one for each sentence; None if it kept none.
-
-        Raises:
-            StoreError: if they are damaged, or cannot be read.
-        """
+        """Return a run's translations of a test set, one for each sentence; None without a file."""
         return read_translations(self.path(record["hash"]) / translations_file(test_set), record)
 
     def load_probe(self, key: str) -> dict[str, Any] | None:
         """Return the measurements of the probe with this key; None if it has not run.
 
         Damaged ones count as none, with a `DamagedFileWarning`.
-
-        Raises:
-            StoreError: if the system does not let them be read.
         """
         effect = "the speed of its row counts as not measured, and `ablate run` measures it again"
         return _read_unless_damaged(self.probe_path(key), read_probe, effect)
@@ -194,9 +163,6 @@ class Store:
         """Return what was measured to make a row as slow as its baseline; None if nothing was.
 
         A damaged file counts as none, with a `DamagedFileWarning`.
-
-        Raises:
-            StoreError: if the system does not let it be read.
         """
         effect = "it counts as not measured, and `ablate run` measures it again"
         return _read_unless_damaged(self.match_path(key), read_match, effect)
@@ -291,41 +257,23 @@ def is_finished(record: _R | None) -> TypeGuard[_R]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file atomically.
-
-    Raises:
-        StoreError: if that fails.
-    """
+    """Write a file atomically."""
     with writable(path):
         writing.write_whole(path, text)
 
 
 @contextmanager
 def writable(file: Path) -> Iterator[None]:
-    """Raise a `StoreError` for the system's error in a block that writes or locks a file.
-
-    Raises:
-        StoreError: if the file cannot be written, or the file system has no locks.
-    """
+    """Raise a `StoreError` for the system's error in a block that writes or locks a file."""
     try:
         yield
     except OSError as error:
-        reason = error.strerror or error
-        if error.errno not in _NO_LOCKS:
-            raise StoreError(f"{file}: cannot be written: {reason}") from error
-        raise StoreError(
-            f"{file}: cannot be locked: {reason}; locks keep two calls from making one run, so "
-            "name a folder on a file system that has them, with --results"
-        ) from error
+        raise StoreError(f"{file}: cannot be written: {error.strerror or error}") from error
 
 
 @contextmanager
 def readable(file: Path) -> Iterator[None]:
-    """Raise a `StoreError` for the system's error in a block that reads a file.
-
-    Raises:
-        StoreError: if the file cannot be read.
-    """
+    """Raise a `StoreError` for the system's error in a block that reads a file."""
     try:
         yield
     except OSError as error:

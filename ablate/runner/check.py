@@ -1,10 +1,12 @@
-"""The last check before anything runs: every row is assembled on PyTorch's meta device."""
+"""The last check before anything runs: every row is assembled on PyTorch's meta device.
+
+The checks of an experiment raise a `SpecError` with all refusals, each where the file says it.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -22,7 +24,7 @@ from ablate.model import Transformer, assemble
 from ablate.parts.objective import Objective
 from ablate.parts.optimizer import Optimizer
 from ablate.parts.schedule import Schedule
-from ablate.registry import Entry, RefusedError, build, lookup
+from ablate.registry import RefusedError, build, lookup
 from ablate.runner.devices import Device, resolve
 from ablate.runner.model_size import bounded
 from ablate.training.engines import FullySharded
@@ -32,11 +34,7 @@ _N_DEVICES = "devices_per_run"
 
 
 def check(experiment: Experiment) -> None:
-    """Check the corpus, and build every part of every row on PyTorch's meta device.
-
-    Raises:
-        SpecError: with all that the parts refuse, each where the file says it.
-    """
+    """Check the corpus, and build every part of every row on PyTorch's meta device."""
     baseline = experiment.rows[0]
     refusals = [(baseline.name, r.path, r.reason) for r in refusals_of(baseline.spec.corpus)]
     of_models: dict[Hashable, RefusedError | None] = {}
@@ -50,11 +48,7 @@ def check(experiment: Experiment) -> None:
 
 
 def check_devices(experiment: Experiment, worker_slots: Sequence[Device]) -> None:
-    """Check that one machine has as many worker slots as a run has devices.
-
-    Raises:
-        SpecError: if none has, where the file says how many devices a run has.
-    """
+    """Check that one machine has as many worker slots as a run has devices."""
     baseline = experiment.rows[0]
     n = baseline.spec.devices_per_run  # of all rows
     n_most = max(Counter(device.node for device in worker_slots).values())
@@ -93,11 +87,7 @@ def check_distinct(experiment: Experiment, device: Device) -> None:
 
 
 def check_engine(experiment: Experiment, engine: str) -> None:
-    """Check that all rows can be trained with the requested engine.
-
-    Raises:
-        SpecError: if the weights of one cannot be split, where the file says why.
-    """
+    """Check that all rows can be trained with the requested engine."""
     if engine != FullySharded.name:
         return
     at = "training.optimizer"
@@ -123,31 +113,20 @@ def blueprint(run: RunSpec) -> Transformer:
     """
     tokenizer = build(Tokenizer, run.tokenizer, at="tokenizer")
     parts = plugin_parts(run)
-    watch = watched([*parts.values()])
-    with _broken_contracts(parts), watch, bounded(run), torch.device("meta"):
-        model = assemble(run.model, tokenizer.nominal_vocabulary(), PAD)
-        if parts:
-            ids = torch.ones(2, min(3, model.max_len), dtype=torch.long)
-            model(ids, ids)
-        return model
-
-
-@contextmanager
-def _broken_contracts(parts: Mapping[str, Entry]) -> Iterator[None]:
-    """Turn a broken contract into a refusal of the part that breaks it."""
     try:
-        yield
+        with watched([*parts.values()]), bounded(run), torch.device("meta"):
+            model = assemble(run.model, tokenizer.nominal_vocabulary(), PAD)
+            if parts:
+                ids = torch.ones(2, min(3, model.max_len), dtype=torch.long)
+                model(ids, ids)
+            return model
     except ContractError as error:
         paths = [path for path, entry in parts.items() if entry is error.entry]
         raise RefusedError(paths[0] if paths else "model", str(error)) from error
 
 
 def _check_shares(run: RunSpec) -> None:
-    """Check that every device of a run can compute its share of a batch by itself.
-
-    Raises:
-        RefusedError: if a part looks at a batch as a whole.
-    """
+    """Check that every device of a run can compute its share of a batch by itself."""
     if run.devices_per_run == 1:
         return
     objective = build(Objective, run.training.objective, PAD, at="training.objective")
@@ -157,11 +136,7 @@ def _check_shares(run: RunSpec) -> None:
 
 
 def _check_smoothing(run: RunSpec) -> None:
-    """Build the objective, and check that it smooths over the tokens that the embedding leaves.
-
-    Raises:
-        RefusedError: if it smooths over masked tokens, or leaves them out and none is masked.
-    """
+    """Build the objective, and check that it smooths over the tokens that the embedding leaves."""
     at = "training.objective"
     objective = build(Objective, run.training.objective, PAD, at=at)
     masks = run.model.embedding.options.get("mask_unwritten", False)  # a plugin's may lack it
@@ -183,11 +158,7 @@ def _check_smoothing(run: RunSpec) -> None:
 
 
 def _check_search(run: RunSpec) -> None:
-    """Build the search, and check that it can use the decoder's attention to the source.
-
-    Raises:
-        RefusedError: if the search needs shares and the weights may be negative.
-    """
+    """Build the search, and check that it can use the decoder's attention to the source."""
     search = build(Search, run.decoding, at="decoding")
     decoder = run.model.stack("decoder")
     choice = decoder.cross_attention or decoder.attention
@@ -203,13 +174,7 @@ def _check_search(run: RunSpec) -> None:
 def _refusals(
     run: RunSpec, of_models: dict[Hashable, RefusedError | None]
 ) -> Iterator[RefusedError]:
-    """Yield what the parts of a run refuse.
-
-    Args:
-        run: the run.
-        of_models: a cache of the refusals of models, by what each depends on, because many rows
-            have the same model, and to assemble it takes most of the time.
-    """
+    """Yield what the parts of a run refuse; ``of_models`` caches what many rows share."""
     training = run.training
     if training.teacher is not None:
         reason = why_unreadable(Path(training.teacher))

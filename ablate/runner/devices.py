@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -24,17 +25,11 @@ class DeviceError(AblateError):
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """Facts about a device on another machine, determined by a process there.
+    """Facts about a device on another machine, determined by a process there."""
 
-    Attributes:
-        hardware: as `provenance.hardware` describes it.
-        has_bf16: whether it multiplies in bf16.
-        memory_mib: what runs may use; infinite for a CPU.
-    """
-
-    hardware: Mapping[str, Any]
-    has_bf16: bool
-    memory_mib: float
+    hardware: Mapping[str, Any]  # as `provenance.hardware` describes it
+    has_bf16: bool  # whether it multiplies in bf16
+    memory_mib: float  # what runs may use; infinite for a CPU
 
     @property
     def names(self) -> tuple[str, str]:
@@ -44,21 +39,14 @@ class DeviceFacts:
 
 @dataclass(frozen=True)
 class Device:
-    """The device, or devices, that a process computes on.
+    """The device, or devices, that a process computes on."""
 
-    Attributes:
-        kind: of hardware.
-        index: which GPU, as PyTorch counts them; None for the CPU.
-        node: the name of the machine in its cluster; empty: this one.
-        facts: of a device on another machine.
-        others: the GPUs that a run has beside it.
-    """
-
-    kind: Literal["cpu", "cuda"]
-    index: int | None = None
-    node: str = ""
+    kind: Literal["cpu", "cuda"]  # of hardware
+    index: int | None = None  # which GPU, as PyTorch counts them; None for the CPU
+    node: str = ""  # the name of the machine in its cluster; empty: this one
+    # of a device on another machine
     facts: DeviceFacts | None = field(default=None, compare=False, repr=False)
-    others: tuple[int, ...] = ()
+    others: tuple[int, ...] = ()  # the GPUs that a run has beside it
 
     def __str__(self) -> str:
         name = self.kind if self.index is None else f"{self.kind}:{self.index}"
@@ -119,21 +107,13 @@ def find(names: str) -> tuple[Device, ...]:
 
 
 def check_name(names: str) -> None:
-    """Raise unless devices can be called so, whether or not the machine has them.
-
-    Raises:
-        DeviceError: saying how devices are called.
-    """
+    """Raise unless devices can be called so, whether or not the machine has them."""
     if not re.fullmatch(r"auto|cpu|cuda(: *\d+ *(, *\d+ *)*)?", names, re.ASCII):
         raise DeviceError(f"no device is called {names!r}; say auto, cpu, cuda, or cuda:0,2")
 
 
 def find_among(n_gpus: int, names: str) -> tuple[Device, ...]:
-    """Return what `find` returns on a machine with ``n_gpus`` GPUs.
-
-    Raises:
-        DeviceError: as `find`.
-    """
+    """Return what `find` returns on a machine with ``n_gpus`` GPUs."""
     check_name(names)
     if names == "cpu":
         return (Device("cpu"),)
@@ -149,12 +129,7 @@ def find_among(n_gpus: int, names: str) -> tuple[Device, ...]:
 
 
 def worker_slots(devices: Iterable[Device], n_jobs: int | None) -> tuple[Device, ...]:
-    """Return the device of every process that may run at the same time: each GPU once.
-
-    Args:
-        devices: to use.
-        n_jobs: processes on the CPU; by default one per core. Fewer processes share all cores.
-    """
+    """Return the device of every process that may run at the same time: each GPU once."""
     return tuple(
         device
         for device in devices
@@ -204,38 +179,21 @@ def _siblings(cpu: int) -> str:
 
 
 def _quota() -> float:
-    """Return the cores that the control group grants, infinite without a limit."""
-    limits = [_quota_v2(folder) for folder in _control_groups()]
-    return min([*limits, _quota_v1()])
-
-
-def _control_groups() -> list[Path]:
-    try:
+    """Return the cores that the control groups grant (version 2 or 1), infinite without a limit."""
+    limits, own = [float("inf")], "/"
+    with suppress(OSError):
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
-    own = next((line[3:] for line in lines if line.startswith("0::")), "/")
+        own = next((line[3:] for line in lines if line.startswith("0::")), "/")
     folder = _CGROUPS / own.lstrip("/")
-    return [f for f in (folder, *folder.parents) if f.is_relative_to(_CGROUPS)]
-
-
-def _quota_v2(folder: Path) -> float:
-    try:
-        quota, period = (folder / "cpu.max").read_text(encoding="ascii").split()
-    except (OSError, ValueError):
-        return float("inf")
-    return float("inf") if quota == "max" else int(quota) / int(period)
-
-
-def _quota_v1() -> float:
-    try:
-        quota, period = (
-            int((_CGROUPS / "cpu" / f"cpu.cfs_{name}_us").read_text(encoding="ascii"))
-            for name in ("quota", "period")
-        )
-    except (OSError, ValueError):
-        return float("inf")
-    return float("inf") if quota <= 0 else quota / period
+    for each in (folder, *folder.parents):
+        with suppress(OSError, ValueError):  # of a group without a limit it is "max"
+            quota, period = map(int, (each / "cpu.max").read_text(encoding="ascii").split())
+            limits.append(quota / period)
+    with suppress(OSError):
+        files = [_CGROUPS / "cpu" / f"cpu.cfs_{name}_us" for name in ("quota", "period")]
+        quota, period = (int(file.read_text(encoding="ascii")) for file in files)
+        limits += [quota / period] if quota > 0 else []
+    return min(limits)
 
 
 def _n_gpus() -> int:

@@ -52,12 +52,7 @@ class _Running:
 
 
 class Display(ProgressListener):
-    """Counts and times tasks; `LiveDisplay` and `PlainDisplay` show them.
-
-    Args:
-        console: standard error.
-        timer: returns the present time in seconds.
-    """
+    """Counts and times tasks; `LiveDisplay` and `PlainDisplay` show them."""
 
     def __init__(self, console: Console, timer: Callable[[], float] = time.monotonic) -> None:
         self.console = console
@@ -243,10 +238,7 @@ class LiveDisplay(Display):
         at_work = list(self._running.values())  # the main thread changes it meanwhile
         width = max((len(_name(running)) for running in at_work), default=0)
         lines = [
-            Text(
-                f"{_name(running):<{width}}  {self._describe(running)}",
-                no_wrap=True,
-            )
+            Text(f"{_name(running):<{width}}  {self._describe(running)}", no_wrap=True)
             for running in at_work
         ]
         left = self._seconds_left()
@@ -266,7 +258,15 @@ class LiveDisplay(Display):
         if running.is_stalled:
             silent_for = format_duration(self._timer() - running.last_heartbeat_at)
             return f"{running.heartbeat.phase}, no news for {silent_for}"
-        return _describe_progress(running, self.console.width)
+        progress, width = running.heartbeat.progress, self.console.width
+        if progress is None:
+            return running.heartbeat.phase
+        step, loss, dev_nll, speed, left = progress_texts(progress)
+        if width < _NARROW:
+            return "  ".join([left, step, loss])
+        room, more = (12, [dev_nll]) if width >= _WIDE else (5, [])
+        bar = "━" * round(running.share * room)
+        return "  ".join([f"{bar:╌<{room}}", step, loss, *more, speed, left])
 
 
 def display(console: Console) -> Display:
@@ -314,18 +314,3 @@ def _describe_round(at_work: Sequence[_Running]) -> str:
         return ""
     of_all = f" of {task.n_rounds}" if task.n_rounds else ""
     return f"round {task.round + 1}{of_all}, row "
-
-
-def _describe_progress(running: _Running, width: int) -> str:
-    """Return the progress of a run, or its phase; in a narrow terminal the time left is first."""
-    progress = running.heartbeat.progress
-    if progress is None:
-        return running.heartbeat.phase
-    step, loss, dev_nll, speed, left = progress_texts(progress)
-    if width < _NARROW:
-        return "  ".join([left, step, loss])
-    is_wide = width >= _WIDE
-    room = 12 if is_wide else 5
-    bar = "━" * round(running.share * room)
-    more = [dev_nll] if is_wide else []
-    return "  ".join([f"{bar:╌<{room}}", step, loss, *more, speed, left])

@@ -50,12 +50,7 @@ _ABORT_MESSAGES = ("std::bad_alloc", "memory allocation of")
 
 
 class RankLostError(RunError):
-    """Another rank of the run has ended early.
-
-    Args:
-        reason: how, in words for the table.
-        failure: what kind of failure that was.
-    """
+    """Another rank of the run has ended early."""
 
     def __init__(self, reason: str, failure: Failure) -> None:
         super().__init__(reason)
@@ -80,12 +75,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def failure_of_exit(status: int, log: str) -> Failure:
-    """Return what kind of failure ended a process.
-
-    Args:
-        status: its exit status; less than 0 if a signal has killed it.
-        log: what it has printed.
-    """
+    """Return what kind of failure ended a process."""
     if -status == signal.SIGKILL:
         return "killed"
     if -status == signal.SIGABRT and any(text in log for text in _ABORT_MESSAGES):
@@ -107,21 +97,13 @@ def reason_of(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class TaskOutcome:
-    """How a task ended.
+    """How a task ended."""
 
-    Attributes:
-        task: as it was given to a worker.
-        failure: the kind of failure; None if the task has left its result.
-        reason: of the failure, in one line.
-        shared_device: whether anything else was at work on its device meanwhile.
-        largest_batch: sentences in the largest batch that it worked on; None if it had not begun
-            to work on batches.
-    """
-
-    task: Task
-    failure: Failure | None = None
-    reason: str | None = None
-    shared_device: bool = False
+    task: Task  # as it was given to a worker
+    failure: Failure | None = None  # the kind of failure; None if the task has left its result
+    reason: str | None = None  # of the failure, in one line
+    shared_device: bool = False  # whether anything else was at work on its device meanwhile
+    # sentences in the largest batch that it worked on; None if it had not begun to work on batches
     largest_batch: int | None = None
 
 

@@ -39,11 +39,7 @@ class ProgressListener:
 
 
 class ForwardingListener(ProgressListener):
-    """Forwards every call to another listener; a subclass adds to some of them.
-
-    Attributes:
-        listener: the other one.
-    """
+    """Forwards every call to another listener; a subclass adds to some of them."""
 
     def __init__(self, listener: ProgressListener) -> None:
         self.listener = listener

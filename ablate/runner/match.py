@@ -82,10 +82,6 @@ def match_by_counting(experiment: Experiment) -> Experiment:
     """Return an experiment whose rows have as many parameters or FLOPs as its ``match`` asks for.
 
     If the corpus is not on this machine yet, the rows are pending.
-
-    Raises:
-        SpecError: with every row that cannot be matched.
-        DataError: if the corpus is malformed.
     """
     match = experiment.match
     assert match is not None
@@ -168,21 +164,13 @@ def _with_value(experiment: Experiment, row: Row, value: int) -> Row:
 
 @dataclass
 class _Search:
-    """Finds where a cost passes its target, by regula falsi on multiples.
+    """Finds where a cost passes its target, by regula falsi on multiples."""
 
-    Attributes:
-        cost: of a value; raises `SpecError` where no model can have it.
-        target: the cost to reach.
-        step: values are multiples of this.
-        tolerance: the search ends at a value whose cost is as near, relative to the target.
-        costs: by value.
-    """
-
-    cost: Callable[[int], float]
-    target: float
-    step: int
-    tolerance: float
-    costs: dict[int, float] = field(default_factory=dict)
+    cost: Callable[[int], float]  # of a value; raises `SpecError` where no model can have it
+    target: float  # the cost to reach
+    step: int  # values are multiples of this
+    tolerance: float  # the search ends at a value whose cost is as near, relative to the target
+    costs: dict[int, float] = field(default_factory=dict)  # by value
 
     def nearest(self, start: int) -> int | None:
         """Return the value whose cost is nearest to the target; None if none is possible."""
@@ -228,11 +216,7 @@ class _Search:
         return min(off, default=1.0) <= self.tolerance
 
     def _try_near(self, guess: int, low: int, high: int) -> int | None:
-        """Compute the cost of the possible value nearest to ``guess`` between two limits.
-
-        Returns:
-            The value; None if no value is possible.
-        """
+        """Compute the cost of the possible value nearest to ``guess`` between two limits."""
         middle = max(1, round(guess / self.step)) * self.step
         for away in range(_MAX_DISTANCE):
             for value in dict.fromkeys((middle + away * self.step, middle - away * self.step)):
@@ -265,11 +249,7 @@ def is_available(run: RunSpec) -> bool:
 
 
 class CostCounter:
-    """Counts the parameters of runs, or the floating-point operations of their whole trainings.
-
-    Args:
-        on: which of the two: ``params`` or ``flops``.
-    """
+    """Counts the parameters of runs, or the floating-point operations of their whole trainings."""
 
     def __init__(self, on: str) -> None:
         self._on = on

@@ -62,13 +62,7 @@ def bounded(run: RunSpec) -> Iterator[None]:
 
 
 class _Total:
-    """The size of a model that is being assembled.
-
-    Args:
-        path: of its largest size.
-        size: the largest.
-        path_of_many: where the number of tensors comes from, unless the largest size is it.
-    """
+    """The size of a model that is being assembled."""
 
     def __init__(self, path: str, size: int, path_of_many: str) -> None:
         self._path = path
@@ -78,11 +72,7 @@ class _Total:
         self._n_tensors = 0
 
     def add(self, module: nn.Module, name: str, tensor: Tensor | None) -> None:
-        """Count a parameter or a buffer.
-
-        Raises:
-            RefusedError: if the model exceeds a bound with it.
-        """
+        """Count a parameter or a buffer."""
         if tensor is None:
             return
         self._n_bytes += tensor.numel() * tensor.element_size()

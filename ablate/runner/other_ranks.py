@@ -45,16 +45,7 @@ _LOST_MESSAGES = ("gloo", "NCCL", "Connection closed", "Connection reset", "Brok
 
 @contextmanager
 def joined_ranks(task: Task, follow: Follow) -> Iterator[Ranks]:
-    """Make this process the first rank of a task; the others end with the block at the latest.
-
-    Args:
-        task: says how many there are; with one device nothing is started.
-        follow: executes the part of the others.
-
-    Raises:
-        RankLostError: if another rank has ended early.
-        Exception: what ended the block.
-    """
+    """Make this process the first rank of a task; the others end with the block at the latest."""
     device = torch.device(task.device)
     if task.n_devices == 1:
         yield ALONE
@@ -67,7 +58,8 @@ def joined_ranks(task: Task, follow: Follow) -> Iterator[Ranks]:
     try:
         with _environment(others.environment(0)), process_group(device) as ranks:
             yield ranks
-        others.join()
+        for process in others.processes:  # which end after the work
+            process.join(_GRACE_S)
     except Exception as error:
         cause = others.cause(error)
         if cause is error:
@@ -91,12 +83,7 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 class _Others:
-    """The ranks from 1 on, each a process.
-
-    Args:
-        task: what they work on.
-        follow: executes their part of it.
-    """
+    """The ranks from 1 on, each a process."""
 
     def __init__(self, task: Task, follow: Follow) -> None:
         self._n = task.n_devices
@@ -105,11 +92,11 @@ class _Others:
         context = fork if can_fork else spawn
         pipes = [context.Pipe() for _ in range(1, self._n)]
         self._connections = [own for own, _ in pipes]
-        self._processes = [
+        self.processes = [
             context.Process(target=_serve, args=(os.getpid(), end, task, follow), daemon=True)
             for _, end in pipes
         ]
-        for process, (_, end) in zip(self._processes, pipes, strict=True):
+        for process, (_, end) in zip(self.processes, pipes, strict=True):
             process.start()
             end.close()
         # Created after the forks, because it has a thread. Port 0 stands for any free port
@@ -131,11 +118,6 @@ class _Others:
             "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store exists; ranks only connect to it
         }
 
-    def join(self) -> None:
-        """Wait until they have ended after the work."""
-        for process in self._processes:
-            process.join(_GRACE_S)
-
     def cause(self, error: Exception) -> Exception:
         """Return why the ranks end: the first one's error, or the loss of a rank that caused it."""
         if not _is_lost(error):
@@ -150,7 +132,7 @@ class _Others:
     def close(self) -> None:
         """Kill them."""
         self._is_closed.set()
-        for process, own in zip(self._processes, self._connections, strict=True):
+        for process, own in zip(self.processes, self._connections, strict=True):
             process.kill()
             process.join()
             own.close()
@@ -158,25 +140,21 @@ class _Others:
     def _losses(self) -> list[RankLostError]:
         """Return the ranks that have failed, with the reasons."""
         losses = []
-        for rank, process in enumerate(self._processes, start=1):
-            if process.exitcode:
-                failure, reason = self._failure(rank, process.exitcode)
-                losses.append(RankLostError(f"rank {rank} of {self._n}: {reason}", failure))
+        for rank, process in enumerate(self.processes, start=1):
+            status, own = process.exitcode, self._connections[rank - 1]
+            if not status:
+                continue
+            failure: Failure = failure_of_exit(status, "")
+            reason = exit_reason(status) if status < 0 else f"ended with {exit_reason(status)}"
+            with suppress(EOFError, OSError):
+                if status > 0 and own.poll():
+                    failure, reason = own.recv()
+            losses.append(RankLostError(f"rank {rank} of {self._n}: {reason}", failure))
         return losses
-
-    def _failure(self, rank: int, status: int) -> tuple[Failure, str]:
-        """Return the kind of failure that has ended a rank, and the reason."""
-        if status < 0:
-            return failure_of_exit(status, ""), exit_reason(status)
-        own = self._connections[rank - 1]
-        with suppress(EOFError, OSError):
-            if own.poll():
-                return own.recv()
-        return "other", f"ended with {exit_reason(status)}"
 
     def _watch(self) -> None:
         """End this process if it does not notice the loss of another: NCCL waits very long."""
-        running = list(self._processes)
+        running = list(self.processes)
         while running and not any(process.exitcode for process in running):
             connection.wait([process.sentinel for process in running], timeout=1.0)
             if self._is_closed.is_set():

@@ -21,7 +21,6 @@ from ablate.runner.listener import ProgressListener
 from ablate.runner.placement import plan
 from ablate.runner.task import (
     Failure,
-    Heartbeat,
     Message,
     ProcessExited,
     Silence,
@@ -98,7 +97,10 @@ class Pool:
         """
         waiting = list(groups)
         while waiting or self._busy:
-            self._start_ready(waiting, is_exclusive=is_exclusive)
+            while pair := self._next(waiting, is_exclusive=is_exclusive):
+                self._start(*pair)
+            if not self._busy:
+                raise RunError("every machine that was at work is lost; the next call continues")
             if shares_cores:
                 self._share_cores()
             with suppress(queue.Empty):
@@ -121,7 +123,8 @@ class Pool:
             yield worker.ended(message)
         else:
             self._watchdog.heard(worker, message.key, message.phase)
-            worker.heartbeat(message)
+            if message.largest_batch is not None:
+                worker.largest[message.key] = message.largest_batch
             self._listener.heartbeat(worker.unfinished[message.key], message)
 
     def _check_silence(self) -> Iterator[TaskOutcome]:
@@ -146,12 +149,6 @@ class Pool:
             else:
                 worker.close()
                 yield from self._exited(worker, ProcessExited(-signal.SIGKILL))
-
-    def _start_ready(self, waiting: list[TaskGroup], *, is_exclusive: bool) -> None:
-        while pair := self._next(waiting, is_exclusive=is_exclusive):
-            self._start(*pair)
-        if not self._busy:
-            raise RunError("every machine that was at work is lost; the next call continues")
 
     def _exited(self, worker: _Worker, message: ProcessExited) -> list[TaskOutcome]:
         """Return how a group ended; its worker slot is free again, unless the machine is lost."""
@@ -236,7 +233,7 @@ class _Worker:
         self.shared_device = False
         self.reserved: list[_Worker] = []
         self.stalled = ""
-        self._largest: dict[str, int] = {}  # sentences in the largest batch of each task
+        self.largest: dict[str, int] = {}  # sentences in the largest batch of each task
         self._failed: Task | None = None  # whose failure has ended the process of all others
         self._must_restart = False
         self._n_devices = 1  # that the process sees
@@ -266,14 +263,11 @@ class _Worker:
         """Send the tasks to the process; start one if none is running.
 
         Logs are continued: another call may be at work on the same runs.
-
-        Raises:
-            StoreError: if a log cannot be written.
         """
         self._ends = time.monotonic() + sum(task.seconds for task in group)
         self.unfinished = {task.key: task for task in group}
         self.shared_device = len(group) > 1
-        self._largest, self._failed, self._must_restart = {}, None, False
+        self.largest, self._failed, self._must_restart = {}, None, False
         self.stalled = ""
         self._cores = 1
         self.log = group[0].log
@@ -300,15 +294,9 @@ class _Worker:
 
     def grant(self, n_cores: int) -> None:
         """Send the process how many cores it may keep busy, if that has changed."""
-        if n_cores == self._cores:
-            return
-        self._cores = n_cores
-        self.process.grant(n_cores)
-
-    def heartbeat(self, heartbeat: Heartbeat) -> None:
-        """Note the largest batch of a task, which its outcome will hold."""
-        if heartbeat.largest_batch is not None:
-            self._largest[heartbeat.key] = heartbeat.largest_batch
+        if n_cores != self._cores:
+            self._cores = n_cores
+            self.process.grant(n_cores)
 
     def ended(self, ending: TaskFinished) -> TaskOutcome:
         """Return how a task of the group ended."""
@@ -336,9 +324,15 @@ class _Worker:
         if self._failed is not None:
             reason = f"its process was ended by a failure of {self._failed.variant}"
             return [self._ended(task, "process_lost", reason) for task in unfinished]
-        log = self._printed()
-        failure = failure_of_exit(message.status, log)
-        return [self._ended(task, failure, _reason(message.status, log)) for task in unfinished]
+        content = self.log.read_bytes()
+        if len(content) >= self._n_logged:  # else it is that of a machine with a folder of its own
+            content = content[self._n_logged :]
+        log = content.decode("utf-8", errors="replace").strip()
+        failure, reason = failure_of_exit(message.status, log), exit_reason(message.status)
+        if message.status > 0:
+            last = log.splitlines()[-1] if log else "it printed nothing"
+            reason = f"the worker ended with {reason}: {last}"
+        return [self._ended(task, failure, reason) for task in unfinished]
 
     def close(self) -> None:
         """Kill the process, if there is one; it must be idle, so that nothing is lost.
@@ -354,17 +348,8 @@ class _Worker:
         if not thread.is_alive():
             process.close()
 
-    def _printed(self) -> str:
-        """Return what the log has got since the group began.
-
-        A log that has become shorter is that of a machine with a folder of its own: all of it.
-        """
-        content = self.log.read_bytes()
-        start = self._n_logged if self._n_logged <= len(content) else 0
-        return content[start:].decode("utf-8", errors="replace").strip()
-
     def _ended(self, task: Task, failure: Failure | None, reason: str | None) -> TaskOutcome:
-        return TaskOutcome(task, failure, reason, self.shared_device, self._largest.get(task.key))
+        return TaskOutcome(task, failure, reason, self.shared_device, self.largest.get(task.key))
 
     def _listen(self, process: WorkerProcess) -> None:
         """Forward every message, of which the last is the process's exit."""
@@ -379,14 +364,6 @@ def _on_one_node(workers: Sequence[_Worker], n: int) -> list[_Worker]:
         if len(on_node) >= n:
             return on_node[:n]
     return []
-
-
-def _reason(status: int, log: str) -> str:
-    """Return why a process ended with a status other than 0, in one line."""
-    if status < 0:
-        return exit_reason(status)
-    last = log.splitlines()[-1] if log else "it printed nothing"
-    return f"the worker ended with {exit_reason(status)}: {last}"
 
 
 _Messages = queue.SimpleQueue[tuple[_Worker, WorkerProcess, Message]]

@@ -122,7 +122,12 @@ def probe_one(task: Task, store: Store, report: Report) -> None:
     speeds = {name: measured[name] for name in _SPEEDS}
     if task.round == 0:
         rounds = {name: [speed] for name, speed in speeds.items()}
-        facts = _corpus_facts(prepared, batches)
+        facts = {
+            "n_src": prepared.tokenizers.vocabulary.n_src,
+            "n_tgt": prepared.tokenizers.vocabulary.n_tgt,
+            "batches_per_epoch": batches.n_per_epoch,
+            "target_tokens_per_batch": batches.mean_tokens,
+        }
         earlier = list(speed_sessions(store.load_probe(task.key)).items())[-_MOST_EARLIER:]
         session = {"session": task.session, "rounds": rounds, "earlier": dict(earlier)}
         store.save_probe(task.key, {**measured, **facts, **session, **task.fallbacks})
@@ -153,12 +158,3 @@ def _measure(
         before_training,
         ranks=ranks,
     )
-
-
-def _corpus_facts(prepared: Prepared, batches: Batches) -> dict[str, float]:
-    return {
-        "n_src": prepared.tokenizers.vocabulary.n_src,
-        "n_tgt": prepared.tokenizers.vocabulary.n_tgt,
-        "batches_per_epoch": batches.n_per_epoch,
-        "target_tokens_per_batch": batches.mean_tokens,
-    }

@@ -34,13 +34,15 @@ def rows_to_probe(tasks: Sequence[Task], store: Store, device: Device) -> list[T
     """Return probes of the rows without a session in common with the baseline, and of the baseline.
 
     Rows whose runs are done count only if they were executed on the machine of ``device``.
-
-    Args:
-        tasks: as for `schedule`.
-        store: of records and probes.
-        device: on which rows would be measured.
     """
-    rows = _probes(task for task in tasks if _is_measurable(task, store, device))
+
+    def is_measurable(task: Task) -> bool:
+        record = None if task.fresh else store.load(task.key)
+        if not is_finished(record):
+            return True
+        return record["status"] == "done" and other_machine(record, device) is None
+
+    rows = _probes(filter(is_measurable, tasks))
     sessions = {
         key: set() if task.fresh else sessions_of(store.load_probe(key), FEWEST_ROUNDS)
         for key, task in rows.items()
@@ -51,12 +53,7 @@ def rows_to_probe(tasks: Sequence[Task], store: Store, device: Device) -> list[T
 
 
 def rounds_of(rows: Sequence[Task], n_rounds: int) -> list[tuple[Task]]:
-    """Return the probes of all rounds, in the order in which one worker executes them.
-
-    Args:
-        rows: a probe of each.
-        n_rounds: how often each row is measured.
-    """
+    """Return the probes of all rounds, in the order in which one worker executes them."""
     session = new_session()
     return [
         (replace(row, session=session, round=number, n_rounds=n_rounds, runs_per_process=1),)
@@ -199,11 +196,7 @@ def most_devices(tasks: Iterable[Task]) -> int:
 def _retry_probe(
     outcome: TaskOutcome, remaining: list[str], listener: ProgressListener
 ) -> dict[str, Task]:
-    """Announce how a probe ended; if it failed for good, remove its key from ``remaining``.
-
-    Returns:
-        The next attempt at it by its key; empty if there is none.
-    """
+    """Announce how a probe ended; if it failed for good, remove its key from ``remaining``."""
     task = outcome.task
     is_lost = outcome.failure in ("process_lost", "stalled")
     again = retry(outcome) if task.round == 0 or is_lost else None
@@ -214,13 +207,6 @@ def _retry_probe(
         remaining.remove(task.key)
     listener.ended(task, text, is_good=outcome.failure is None)
     return {} if again is None else {task.key: again.task}
-
-
-def _is_measurable(task: Task, store: Store, device: Device) -> bool:
-    record = None if task.fresh else store.load(task.key)
-    if is_finished(record):
-        return record["status"] == "done" and other_machine(record, device) is None
-    return True
 
 
 def _probes(tasks: Iterable[Task]) -> dict[str, Task]:

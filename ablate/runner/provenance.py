@@ -26,14 +26,20 @@ _PACKAGE = Path(__file__).parents[1]
 
 def hardware(device: str) -> dict[str, Any]:
     """Describe the machine and the one device that a run uses, ``cpu`` or ``cuda``."""
-    is_cuda = torch.device(device).type == "cuda"
+    is_cuda, facts = torch.device(device).type == "cuda", _cpu_facts()
+    cpu = facts.get("model name") or platform.processor() or platform.machine()
+    # Libraries choose kernels by these facts, in which CPUs of one name may differ
+    kind = [f"{key} {facts[key]}" for key in ("cpu family", "model", "stepping") if key in facts]
+    n_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if is_cuda:
+        n_bytes = torch.cuda.get_device_properties(device).total_memory
     return {
         "device": "cuda" if is_cuda else "cpu",
-        "device_name": torch.cuda.get_device_name(device) if is_cuda else _cpu_name(),
-        "cpu": _cpu_name(),
-        "cpu_kind": _cpu_kind(),
+        "device_name": torch.cuda.get_device_name(device) if is_cuda else cpu,
+        "cpu": cpu,
+        "cpu_kind": ", ".join([*kind, torch.backends.cpu.get_cpu_capability()]),
         "threads": torch.get_num_threads(),
-        "memory_gib": round(_memory_bytes(device, is_cuda) / 2**30, 1),
+        "memory_gib": round(n_bytes / 2**30, 1),
     }
 
 
@@ -88,10 +94,6 @@ def stale_reason(record: Mapping[str, Any], device: Device) -> str | None:
 
     A run's identity covers its spec and not the code that executed it: a record made before a
     change of the code is no evidence about the code after it.
-
-    Args:
-        record: of a run that has ended.
-        device: that it would be repeated on.
     """
     if (record.get("git") or {}).get("code") != code_digest():
         return "the code has changed since"
@@ -101,12 +103,7 @@ def stale_reason(record: Mapping[str, Any], device: Device) -> str | None:
 def stale_remarks(
     records: Mapping[tuple[str, int], Mapping[str, Any]], device: Device
 ) -> list[str]:
-    """Return a sentence for each way in which records are not of this code and machine.
-
-    Args:
-        records: of finished runs, by row and seed.
-        device: that they would be repeated on.
-    """
+    """Return a sentence for each way in which records are not of this code and machine."""
     rows_by_reason: dict[str, list[str]] = {}
     for (row, _), record in records.items():
         reason = stale_reason(record, device)
@@ -155,17 +152,6 @@ def _git(*args: str) -> str | None:
     return process.stdout.strip() if process.returncode == 0 else None
 
 
-def _cpu_name() -> str:
-    return _cpu_facts().get("model name") or platform.processor() or platform.machine()
-
-
-def _cpu_kind() -> str:
-    """Return the facts by which libraries choose kernels; CPUs of one name may differ in them."""
-    facts = _cpu_facts()
-    texts = [f"{key} {facts[key]}" for key in ("cpu family", "model", "stepping") if key in facts]
-    return ", ".join([*texts, torch.backends.cpu.get_cpu_capability()])
-
-
 @cache
 def _cpu_facts() -> dict[str, str]:
     """Return Linux's facts about the first CPU; nothing on other systems."""
@@ -175,9 +161,3 @@ def _cpu_facts() -> dict[str, str]:
         return {}
     lines = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
     return {key.strip(): value.strip() for key, _, value in lines}
-
-
-def _memory_bytes(device: str, is_cuda: bool) -> int:
-    if is_cuda:
-        return torch.cuda.get_device_properties(device).total_memory
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

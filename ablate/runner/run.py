@@ -153,7 +153,10 @@ class _Attempt:
         epoch = batches.of_epoch(0, 0).epoch(self.spec.seed, 0)
         largest_batch = max(map(len, epoch))
         with self._phase("training", largest_batch):
-            dependence = self._batch_dependence(model)
+            dependence = ""
+            if self.task.micro_batch_factor > 1:
+                objective = StepConfig.of(self.spec.training, self.task.precision).objective
+                dependence = batch_dependence(model, objective)
             with joined_ranks(self.task, follow_run) as ranks:
                 result = self._train(model, prepared, ranks)
             self._note_training(result, dependence)
@@ -166,11 +169,7 @@ class _Attempt:
         self._save(model)
 
     def _save(self, model: Transformer) -> None:
-        """Write the weights, with the permissions that other files have.
-
-        Raises:
-            StoreError: if they cannot be written.
-        """
+        """Write the weights, with the permissions that other files have."""
         file = self.folder / "model.safetensors"
         new = file.with_name(f"{file.name}.new")
         with writable(file):
@@ -266,24 +265,13 @@ class _Attempt:
         facts = asdict(result)
         self.fields |= {key: facts.pop(key) for key in tuple(facts) if key.startswith("engine")}
         self.fields["engine_note"] = self.fields["engine_note"] or self.task.engine_note
-        self._note_division(facts.pop("micro_batches"), dependence)
-        self.fields |= facts.pop("made_by")  # a run that other code began is not of this code
-        self.fields["train"] = facts
-
-    def _batch_dependence(self, model: Transformer) -> str:
-        """Return which part looks at a batch as a whole, if batches are divided."""
-        if self.task.micro_batch_factor == 1:
-            return ""
-        step_config = StepConfig.of(self.spec.training, self.task.precision)
-        return batch_dependence(model, step_config.objective)
-
-    def _note_division(self, n: int, dependence: str) -> None:
-        """Note into how many parts batches were divided, and what that changes."""
-        micro_batching = self.fields["micro_batching"]
-        if micro_batching is not None:
+        n, division = facts.pop("micro_batches"), self.fields["micro_batching"]
+        if division is not None:
             note = "each micro-batch draws dropout of its own"
             note += f", and is looked at by itself: {dependence}" if dependence else ""
-            micro_batching |= {"n": n, "note": note}
+            division |= {"n": n, "note": note}
+        self.fields |= facts.pop("made_by")  # a run that other code began is not of this code
+        self.fields["train"] = facts
 
     def _test(self, model: Transformer, prepared: Prepared, name: str) -> Record:
         """Translate a test set, write translations and sentence statistics, and return scores."""

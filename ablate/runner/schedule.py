@@ -34,35 +34,26 @@ from ablate.wording import counted
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a schedule.
+    """Limits of a schedule."""
 
-    Attributes:
-        runs_per_process: most runs that share a process; by default as the row's probe advises.
-        probe_seconds: how long each row is measured; by default `PROBE_SECONDS`, or `PROBE_SHARE`
-            of the training time if that is less.
-        probes: whether speed and memory are measured at all.
-        grace_s: seconds that workers may take to save a checkpoint when they are stopped.
-    """
-
+    # most runs that share a process; by default as the row's probe advises
     runs_per_process: int | None = None
+    # how long each row is measured; by default `PROBE_SECONDS`, or `PROBE_SHARE` of the training
+    # time if that is less
     probe_seconds: float | None = None
+    # seconds that workers may take to save a checkpoint when they are stopped
     grace_s: float = GRACE_S
-    probes: bool = True
+    probes: bool = True  # whether speed and memory are measured at all
 
 
 DEFAULT = Limits()
 
 
 class Needs(NamedTuple):
-    """What a run needs of a device, according to its row's probe.
+    """What a run needs of a device, according to its row's probe."""
 
-    Attributes:
-        runs_at_once: how many such runs are faster side by side than one after another.
-        memory_mib: the most memory that it reserves; infinite if unknown.
-    """
-
-    runs_at_once: int = 1
-    memory_mib: float = math.inf
+    runs_at_once: int = 1  # how many such runs are faster side by side than one after another
+    memory_mib: float = math.inf  # the most memory that it reserves; infinite if unknown
 
 
 def schedule(
@@ -109,12 +100,18 @@ def schedule(
         seconds = partial(budget, of_rows, store, limits.probe_seconds)
         attempts = measure_in_turns(rows, pool, listener, n_at_once, seconds)
         update_speeds(of_rows, attempts, store, worker_slots[0])
-        again = [task.with_fallbacks(_fallbacks(task, attempts, store)) for task in todo]
-        todo = [_note_replacement(*pair, store) for pair in zip(todo, again, strict=True)]
+        for number, task in enumerate(todo):  # all seeds are executed as their row was probed
+            attempt = attempts.get(task.probe)
+            probed_as = attempt.fallbacks if attempt else store.load_probe(task.probe) or {}
+            todo[number] = _note_replacement(task, task.with_fallbacks(probed_as), store)
         what = "training"
         while todo:
             groups = _pack(todo, worker_slots, store, limits)
-            _announce(groups, what, listener, len(worker_slots))
+            distinct = [task for group in groups for task in group]
+            n_at_once = len(worker_slots) // most_devices(distinct) * max(map(len, groups))
+            n_at_once = min(len(distinct), n_at_once)
+            words = f"{what} {counted(len(distinct), 'run')}, {n_at_once} at a time"
+            listener.expect(distinct, words, n_at_once)
             shared = [group for group in groups if group[0].isolation != "device"]
             alone = [group for group in groups if group[0].isolation == "device"]
             todo = [
@@ -134,16 +131,6 @@ def _rejoin(
         text = outcome_text(record) if record is not None else outcome.reason or "done"
         listener.ended(outcome.task, text, is_good=is_good)
     add_speeds(tasks, store, backend.worker_slots[0])
-
-
-def _fallbacks(task: Task, rows: dict[str, Task], store: Store) -> dict[str, Any]:
-    """Return the fallbacks with which a run's row was probed.
-
-    So all seeds of a row are executed in the same way, and none repeats a known failure.
-    """
-    if task.probe in rows:
-        return rows[task.probe].fallbacks
-    return store.load_probe(task.probe) or {}
 
 
 def _with_earlier_fallback(task: Task, store: Store) -> Task:
@@ -180,15 +167,17 @@ def _pack(
     needs = {key: needs_of(probe) for key, probe in probes.items()}
     of_rows = {(task.experiment, task.variant): task for task in tasks}
     seconds = {row: seconds_of(task, probes[task.probe]) for row, task in of_rows.items()}
-    tasks_with_needs = [
-        replace(
-            task,
-            memory_mib=needs[task.probe].memory_mib,
-            seconds=seconds[task.experiment, task.variant],
-        )
-        for task in tasks
-    ]
-    tasks_with_needs.sort(key=lambda task: priority((task,)))
+    tasks_with_needs = sorted(
+        (
+            replace(
+                task,
+                memory_mib=needs[task.probe].memory_mib,
+                seconds=seconds[task.experiment, task.variant],
+            )
+            for task in tasks
+        ),
+        key=lambda task: priority((task,)),
+    )
     if limits.runs_per_process == 1 or len(tasks) <= 1:
         return one_per_process(tasks_with_needs)
     groups = pack_tasks(
@@ -198,15 +187,6 @@ def _pack(
         {memory_mib(device) for device in worker_slots},
     )
     return sorted(groups, key=priority)
-
-
-def _announce(
-    groups: Sequence[TaskGroup], what: str, listener: ProgressListener, n_worker_slots: int
-) -> None:
-    tasks = [task for group in groups for task in group]
-    n_groups = n_worker_slots // most_devices(tasks)
-    n_at_once = min(len(tasks), n_groups * max(map(len, groups)))
-    listener.expect(tasks, f"{what} {counted(len(tasks), 'run')}, {n_at_once} at a time", n_at_once)
 
 
 def _train(
@@ -238,11 +218,7 @@ def needs_of(probe: dict[str, Any] | None) -> Needs:
 
 
 def missing(tasks: Iterable[Task], store: Store) -> list[Task]:
-    """Return the tasks that have to be executed, each run once.
-
-    Raises:
-        StoreError: if a record cannot be read.
-    """
+    """Return the tasks that have to be executed, each run once."""
     distinct: dict[str, Task] = {}
     for task in tasks:
         distinct.setdefault(task.key, task)

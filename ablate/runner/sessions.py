@@ -99,14 +99,7 @@ class Session:
 
 
 class SessionFile(ForwardingListener):
-    """Writes what it is called with to a file, and forwards every call.
-
-    Args:
-        listener: to which every call is forwarded.
-        file: of the session.
-        experiment: its name.
-        timer: seconds of a timer that never goes back.
-    """
+    """Writes what it is called with to a file, and forwards every call."""
 
     def __init__(
         self,
@@ -194,18 +187,8 @@ def session_file(
     listener: ProgressListener,
     timer: Callable[[], float] = time.monotonic,
 ) -> Iterator[ProgressListener]:
-    """Yield a listener that writes a session file during the block, and forwards every call.
-
-    Args:
-        results: the folder of results.
-        experiment: its name.
-        listener: to which every call is forwarded.
-        timer: seconds of a timer that never goes back.
-
-    Raises:
-        StoreError: if the folder cannot be written to.
-    """
-    file = _folder(results) / f"{socket.gethostname()}-{os.getpid()}.json"
+    """Yield a listener that writes a session file during the block, and forwards every call."""
+    file = results / "sessions" / f"{socket.gethostname()}-{os.getpid()}.json"
     lock = FileLock(file.with_suffix(".lock"), thread_local=False)
     with writable(file):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -214,7 +197,12 @@ def session_file(
         except Timeout as error:
             raise StoreError(f"{file}: is of another call with this process id") from error
     session, is_over = SessionFile(listener, file, experiment, timer), threading.Event()
-    refreshing = threading.Thread(target=_refresh, args=(session, is_over), daemon=True)
+
+    def refresh() -> None:
+        while not is_over.wait(_EVERY_S):
+            session.refresh()
+
+    refreshing = threading.Thread(target=refresh, daemon=True)
     refreshing.start()
     try:
         yield session
@@ -225,17 +213,12 @@ def session_file(
         lock.release()
 
 
-def _refresh(session: SessionFile, is_over: threading.Event) -> None:
-    while not is_over.wait(_EVERY_S):
-        session.refresh()
-
-
 def sessions(results: Path) -> list[Session]:
     """Return the calls of ``ablate run`` on a folder of results, the oldest first.
 
     A call that was killed is returned once, with ``is_alive`` False; its file is then removed.
     """
-    all_sessions = filter(None, map(_read, _folder(results).glob("*.json")))
+    all_sessions = filter(None, map(_read, (results / "sessions").glob("*.json")))
     return sorted(all_sessions, key=lambda session: (session.began, session.pid))
 
 
@@ -257,10 +240,6 @@ def _read(file: Path) -> Session | None:
     _remove(file)
     lock.release()
     return None if has_ended else session
-
-
-def _folder(results: Path) -> Path:
-    return results / "sessions"
 
 
 def _remove(file: Path) -> None:

@@ -27,9 +27,6 @@ class Interleaver:
 
     Each function has its own state of PyTorch's random generators and, on CUDA, its own stream. So
     the numbers of a function do not depend on the others.
-
-    Args:
-        device: what they compute on.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -31,62 +31,40 @@ Failure = Literal["memory", "killed", "engine", "process_lost", "stalled", "othe
 
 @dataclass(frozen=True)
 class Task:
-    """A probe or a training run for a worker process.
+    """A probe or a training run for a worker process."""
 
-    Attributes:
-        action: measure the speed and memory of a row, or train and measure a run.
-        key: the hash of the run, or the key of the probe.
-        experiment: as the user named it.
-        variant: the row's name.
-        spec: of the run, as plain data.
-        device: the kind of device it computes on.
-        precision: ``auto`` resolved.
-        results: the folder of results.
-        probe: the key of the row's probe; of a probe, its own.
-        session: of a probe: its name, which begins with the time.
-        round: of a probe: its number, from 0; the first round has a process of its own.
-        n_rounds: of a probe: how many rounds there will be; 0 while that is not known.
-        engine: how training steps are executed, and tokens of translations written.
-        eager_key: the hash that a run has with the eager engine; empty: the same.
-        engine_note: why this engine is used, if another one was requested and failed.
-        micro_batch_factor: how many times smaller than usual the parts of a batch are, so that
-            they fit into memory.
-        isolation: what it must not share with other tasks.
-        fresh: whether to begin again even if there is a result.
-        runs_per_process: tasks that share the process, this one included.
-        memory_mib: the most memory that it will reserve; infinite if that is not known.
-        seconds: how long it will train alone on its device; infinite if that is not known.
-        corpus_fingerprint: of the content that the run's hash covers; empty: any.
-        teacher_sha256: of the translations of a teacher that the run's hash covers; empty: any.
-        has_stalled: whether it is repeated because its process had stopped working.
-        plugins: that the worker loads; by default those whose parts the run uses. It must not see
-            others, because the run's hash does not cover them.
-    """
-
+    # measure the speed and memory of a row, or train and measure a run
     action: Literal["probe", "train"]
-    key: str
-    experiment: str
-    variant: str
-    spec: dict[str, Any]
-    device: Literal["cpu", "cuda"]
-    precision: Literal["fp32", "bf16"]
-    results: Path
-    probe: str
-    session: str = ""
-    round: int = 0
-    n_rounds: int = 0
-    engine: str = "eager"
-    eager_key: str = ""
-    engine_note: str = ""
+    key: str  # the hash of the run, or the key of the probe
+    experiment: str  # as the user named it
+    variant: str  # the row's name
+    spec: dict[str, Any]  # of the run, as plain data
+    device: Literal["cpu", "cuda"]  # the kind of device it computes on
+    precision: Literal["fp32", "bf16"]  # ``auto`` resolved
+    results: Path  # the folder of results
+    probe: str  # the key of the row's probe; of a probe, its own
+    session: str = ""  # of a probe: its name, which begins with the time
+    round: int = 0  # of a probe: its number, from 0; the first round has a process of its own
+    n_rounds: int = 0  # of a probe: how many rounds there will be; 0 while that is not known
+    engine: str = "eager"  # how training steps are executed, and tokens of translations written
+    eager_key: str = ""  # the hash that a run has with the eager engine; empty: the same
+    engine_note: str = ""  # why this engine is used, if another one was requested and failed
+    # how many times smaller than usual the parts of a batch are, so that they fit into memory
     micro_batch_factor: int = 1
+    # what it must not share with other tasks
     isolation: Literal["none", "process", "device"] = "none"
-    fresh: bool = False
-    runs_per_process: int = 1
+    fresh: bool = False  # whether to begin again even if there is a result
+    runs_per_process: int = 1  # tasks that share the process, this one included
+    # the most memory that it will reserve; infinite if that is not known
     memory_mib: float = math.inf
+    # how long it will train alone on its device; infinite if that is not known
     seconds: float = math.inf
-    corpus_fingerprint: str = ""
+    corpus_fingerprint: str = ""  # of the content that the run's hash covers; empty: any
+    # of the translations of a teacher that the run's hash covers; empty: any
     teacher_sha256: str = ""
-    has_stalled: bool = False
+    has_stalled: bool = False  # whether it is repeated because its process had stopped working
+    # that the worker loads; by default those whose parts the run uses. It must not see others,
+    # because the run's hash does not cover them.
     plugins: tuple[Plugin, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -192,60 +170,39 @@ WAITING = "waiting for another process"
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """What a worker is doing now; sent again while it goes on, with the same phase and progress.
+    """What a worker is doing now; sent again while it goes on, with the same phase and progress."""
 
-    Attributes:
-        key: of the task.
-        phase: in a word or two.
-        progress: while training, how far it is.
-        largest_batch: sentences in its largest batch, where it begins to work on batches.
-    """
-
-    key: str
-    phase: str
-    progress: Progress | None = None
+    key: str  # of the task
+    phase: str  # in a word or two
+    progress: Progress | None = None  # while training, how far it is
+    # sentences in its largest batch, where it begins to work on batches
     largest_batch: int | None = None
 
 
 @dataclass(frozen=True)
 class Silence:
-    """A worker has sent no heartbeat for long.
+    """A worker has sent no heartbeat for long."""
 
-    Attributes:
-        seconds: for how long.
-        seconds_left: until its process is killed.
-    """
-
-    seconds: float
-    seconds_left: float
+    seconds: float  # for how long
+    seconds_left: float  # until its process is killed
 
 
 @dataclass(frozen=True)
 class TaskFinished:
-    """A task is over.
+    """A task is over."""
 
-    Attributes:
-        key: of the task.
-        failure: why there is no result; None if there is one, even that the run diverged.
-        reason: of the failure, in one line.
-    """
-
-    key: str
+    key: str  # of the task
+    # why there is no result; None if there is one, even that the run diverged
     failure: Failure | None = None
-    reason: str | None = None
+    reason: str | None = None  # of the failure, in one line
 
 
 @dataclass(frozen=True)
 class ProcessExited:
-    """The process that a group of tasks shared has ended.
+    """The process that a group of tasks shared has ended."""
 
-    Attributes:
-        status: its exit status; less than 0 if a signal has killed it.
-        lost: why its machine is lost, too; empty if it is not.
-    """
-
-    status: int
-    lost: str = ""
+    status: int  # its exit status; less than 0 if a signal has killed it
+    lost: str = ""  # why its machine is lost, too; empty if it is not
 
 
 Message = Heartbeat | TaskFinished | ProcessExited
@@ -258,11 +215,7 @@ def to_line(message: Message) -> str:
 
 
 def parse_message(line: str) -> Message:
-    """Return the message that a line of JSON holds.
-
-    Raises:
-        ValueError: if it holds none.
-    """
+    """Return the message that a line of JSON holds."""
     try:
         data = json.loads(line)
         kind = _MESSAGES[data.pop("message")]

@@ -19,14 +19,11 @@ from typing import Generic, Literal, TypeVar
 from ablate.runner.display import format_duration
 from ablate.runner.task import STARTING
 
-FEWEST_S = 120.0
-"""The least limit by default."""
+FEWEST_S = 120.0  # the least limit by default
+# The least limit of a phase without a heartbeat: it may read a corpus, compile or capture
 FIRST_S = 1800.0
-"""The least limit of a phase without a heartbeat: it may read a corpus, compile or capture."""
-FACTOR = 4.0
-"""How many times the longest silence so far is the limit by default."""
-END_S = 60.0
-"""How long a killed worker may take to end."""
+FACTOR = 4.0  # times the longest silence so far is the limit by default
+END_S = 60.0  # how long a killed worker may take to end
 _MOST_TICK_S = 5.0
 
 Worker = TypeVar("Worker", bound=Hashable)
@@ -35,40 +32,25 @@ Action = Literal["report", "kill", "abandon"]
 
 @dataclass(frozen=True)
 class Overdue(Generic[Worker]):
-    """What is to be done with a worker that has sent nothing for long.
+    """What is to be done with a worker that has sent nothing for long."""
 
-    Attributes:
-        worker: as it was given to `Watchdog.watch`.
-        action: the next one.
-        seconds: without a heartbeat so far.
-        seconds_left: until it is killed.
-        phases: of its tasks.
-    """
-
-    worker: Worker
-    action: Action
-    seconds: float
-    seconds_left: float
-    phases: tuple[str, ...]
+    worker: Worker  # as it was given to `Watchdog.watch`
+    action: Action  # the next one
+    seconds: float  # without a heartbeat so far
+    seconds_left: float  # until it is killed
+    phases: tuple[str, ...]  # of its tasks
 
 
 @dataclass
 class _Watched:
-    """What is known of a worker.
+    """What is known of a worker."""
 
-    Attributes:
-        heard_at: when its last heartbeat came.
-        phases: of its tasks, by their keys.
-        known: keys of the tasks with a heartbeat within their present phase.
-        n_actions: how many have been taken since the last heartbeat.
-        killed_at: when that was done.
-    """
-
-    heard_at: float
-    phases: dict[str, str]
+    heard_at: float  # when its last heartbeat came
+    phases: dict[str, str]  # of its tasks, by their keys
+    # keys of the tasks with a heartbeat within their present phase
     known: set[str] = field(default_factory=set)
-    n_actions: int = 0
-    killed_at: float = 0.0
+    n_actions: int = 0  # how many have been taken since the last heartbeat
+    killed_at: float = 0.0  # when that was done
 
 
 def silence_text(seconds: float, phases: Sequence[str]) -> str:
@@ -124,20 +106,19 @@ class Watchdog(Generic[Worker]):
         else:
             watched.known.discard(key)
         watched.phases[key] = phase
-        self._restart(watched)
+        self.answered(worker)
 
     def answered(self, worker: Worker) -> None:
         """Note that a worker has sent something that is no heartbeat of its tasks."""
         watched = self._watched.get(worker)
-        if watched is not None:
-            self._restart(watched)
+        if watched is not None and watched.n_actions < 2:  # one that was killed is not waited for
+            watched.heard_at, watched.n_actions = self._now, 0
 
     def ended(self, worker: Worker, key: str) -> None:
         """Note that a task of a worker has ended."""
-        watched = self._watched.get(worker)
-        if watched is not None:
-            watched.phases.pop(key, None)
-            self._restart(watched)
+        if worker in self._watched:
+            self._watched[worker].phases.pop(key, None)
+            self.answered(worker)
 
     def overdue(self) -> list[Overdue[Worker]]:
         """Return what is to be done now; each of it is returned once."""
@@ -164,18 +145,12 @@ class Watchdog(Generic[Worker]):
         return Overdue(worker, action, silence, max(0.0, 2 * limit - silence), phases)
 
     def _limit(self, watched: _Watched) -> float:
-        of_tasks = watched.phases.items()
-        limits = [self._limit_of(phase, key in watched.known) for key, phase in of_tasks]
-        return max(limits, default=self._stall_after or FEWEST_S) + self._delay_s
-
-    def _limit_of(self, phase: str, is_known: bool) -> float:
-        if self._stall_after is not None:
-            return self._stall_after
-        return max(FEWEST_S if is_known else FIRST_S, FACTOR * self._longest.get(phase, 0.0))
-
-    def _restart(self, watched: _Watched) -> None:
-        if watched.n_actions < 2:  # one that was killed is no longer waited for
-            watched.heard_at, watched.n_actions = self._now, 0
+        least = {key: FEWEST_S if key in watched.known else FIRST_S for key in watched.phases}
+        limits = [
+            max(least[key], FACTOR * self._longest.get(phase, 0.0))
+            for key, phase in watched.phases.items()
+        ]
+        return (self._stall_after or max(limits, default=FEWEST_S)) + self._delay_s
 
     def _tick(self) -> None:
         present = self._timer()

@@ -69,7 +69,8 @@ def main() -> int:
     git()
     send = _message_channel()
     for tasks in _groups():
-        if sys.platform != "linux" or _counts_memory(tasks[0]) or has_open_file("/dev/nvidia"):
+        measures_memory = tasks[0].action == "probe" and tasks[0].round == 0
+        if sys.platform != "linux" or measures_memory or has_open_file("/dev/nvidia"):
             return _execute_group(tasks, send)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until there is a handler
         worker = os.getpid()
@@ -103,10 +104,6 @@ def _standard_input() -> io.FileIO:
     return io.FileIO(sys.stdin.fileno(), closefd=False)
 
 
-def _counts_memory(task: Task) -> bool:
-    return task.action == "probe" and task.round == 0
-
-
 def has_open_file(start: str) -> bool:
     """Return whether the process has a file open whose path begins with ``start``; on Linux."""
     for file in Path("/proc/self/fd").iterdir():
@@ -117,11 +114,7 @@ def has_open_file(start: str) -> bool:
 
 
 def _wait_for(fork: int) -> tuple[int, bool]:
-    """Wait for a fork, and forward SIGTERM to it.
-
-    Returns:
-        The fork's exit status, and whether there was a SIGTERM.
-    """
+    """Wait for a fork, and forward SIGTERM to it."""
     received: list[int] = []
 
     def forward(number: int, _: object) -> None:
@@ -149,7 +142,10 @@ def _execute_group(tasks: Sequence[Task], send: _Send) -> int:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    _log_to(tasks[0].log)
+    with tasks[0].log.open("ab") as log:  # for what is printed from now on
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+            os.dup2(log.fileno(), stream.fileno())
     cores = _Cores()
     threading.Thread(target=cores.listen, daemon=True).start()
     try:
@@ -187,11 +183,7 @@ def _execute_tasks(
 def _execute_task(
     task: Task, send: _Send, should_stop: Callable[[], bool], cores: Callable[[], int]
 ) -> TaskFinished:
-    """Do a task; return how it ended.
-
-    Raises:
-        StoppedError: if ``should_stop`` returned True.
-    """
+    """Do a task; return how it ended."""
     store, reporter = Store(task.results), Reporter(task, send)
 
     def next_step() -> bool:
@@ -269,14 +261,6 @@ def _message_channel() -> _Send:
         channel.flush()
 
     return send
-
-
-def _log_to(file: Path) -> None:
-    """Write what is printed from now on at the end of a file."""
-    with file.open("ab") as log:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-            os.dup2(log.fileno(), stream.fileno())
 
 
 class _Cores:

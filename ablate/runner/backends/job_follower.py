@@ -14,7 +14,7 @@ from ablate.runner.backends.task_queue import Entry, JobMessage, TaskQueue
 from ablate.runner.devices import Device
 from ablate.runner.failures import TaskOutcome
 from ablate.runner.listener import ProgressListener
-from ablate.runner.task import Failure, Heartbeat, Silence, Task, append_to_log
+from ablate.runner.task import Failure, Silence, Task, append_to_log
 from ablate.runner.watchdog import Watchdog, silence_text
 
 _POLL_S = 0.2
@@ -60,48 +60,31 @@ class JobFollower:
     def follow(
         self, entries: Sequence[Entry], *, is_blocking: bool = True
     ) -> Iterator[TaskOutcome]:
-        """Yield the outcome of each task of some entries.
-
-        Args:
-            entries: of the queue.
-            is_blocking: whether to wait for entries that have not ended.
-
-        Raises:
-            ClusterError: if jobs end before they take an entry.
-        """
+        """Yield the outcome of each task of some entries."""
         self._tasks = {(entry.name, task.key): task for entry in entries for task in entry.tasks}
         names = {entry.name for entry in entries}
         check_at = 0.0
         while True:
             is_checked = time.monotonic() >= check_at
-            ended_jobs = self._ended_jobs() if is_checked else {}
-            yield from self._relay_messages()
+            jobs, cluster = self._queue.jobs()
+            # Of jobs that have ended by now, the messages below are the last
+            ended_jobs = slurm_cluster.ended_jobs(jobs, cluster) if is_checked else {}
+            for message in self._queue.read_messages():
+                task = self._tasks.get((message.entry, message.key))
+                self._note_sign_of_life(message)
+                if task is not None:
+                    yield from self._relay(message, task)
             self._check_silence()
             if is_checked:
                 yield from self._handle_ended_jobs(names, ended_jobs)
-                _, cluster = self._queue.jobs()
                 check_at = time.monotonic() + _CHECK_S.get(cluster, 1.0)
-            if not is_blocking or not (self._tasks or self._is_open(names)):
+            # An entry with later rounds of a probe goes on after the first outcome of its task
+            if not is_blocking or not (
+                self._tasks
+                or any(each.name in names and not each.is_over for each in self._queue.entries())
+            ):
                 return
             time.sleep(_POLL_S)
-
-    def _is_open(self, names: set[str]) -> bool:
-        """Return whether any of the entries has not ended.
-
-        An entry with later rounds of a probe goes on after the first outcome of its task.
-        """
-        return any(entry.name in names and not entry.is_over for entry in self._queue.entries())
-
-    def _ended_jobs(self) -> dict[str, str]:
-        jobs, cluster = self._queue.jobs()
-        return slurm_cluster.ended_jobs(jobs, cluster)
-
-    def _relay_messages(self) -> Iterator[TaskOutcome]:
-        for message in self._queue.read_messages():
-            task = self._tasks.get((message.entry, message.key))
-            self._note_sign_of_life(message)
-            if task is not None:
-                yield from self._relay(message, task)
 
     def _relay(self, message: JobMessage, task: Task) -> Iterator[TaskOutcome]:
         task_id = message.entry, message.key
@@ -109,7 +92,9 @@ class JobFollower:
             self._started.add(task_id)
             self._listener.started(task, message.device or Device(task.device, node=message.job))
         if message.heartbeat is not None:
-            self._heartbeat(task, message.heartbeat)
+            if message.heartbeat.largest_batch is not None:
+                self._largest_batches[task.key] = message.heartbeat.largest_batch
+            self._listener.heartbeat(task, message.heartbeat)
         if message.silence is not None:
             self._listener.stalled(task, message.silence)
         if message.kind == "ended":
@@ -161,19 +146,12 @@ class JobFollower:
             self._watchdog.watch(job, keys)
             self._watched.add(job)
 
-    def _heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
-        if heartbeat.largest_batch is not None:
-            self._largest_batches[task.key] = heartbeat.largest_batch
-        self._listener.heartbeat(task, heartbeat)
-
     def _handle_ended_jobs(
         self, names: set[str], ended_jobs: dict[str, str]
     ) -> Iterator[TaskOutcome]:
         """Yield the tasks that were lost with their job, and submit jobs for waiting entries.
 
-        Args:
-            names: of the entries that are followed.
-            ended_jobs: the states of jobs that had ended before the last messages were read.
+        The jobs had ended before the last messages were read.
         """
         jobs, _ = self._queue.jobs()
         has_no_jobs = len(ended_jobs) == len(jobs)
@@ -231,11 +209,7 @@ class JobFollower:
             yield TaskOutcome(task, failure, reason, len(unfinished) > 1, largest)
 
     def _check_jobs(self, ended_jobs: dict[str, str]) -> None:
-        """Check that one of the jobs submitted last has begun, before others are submitted.
-
-        Raises:
-            ClusterError: if none has, with the last line that one of them printed.
-        """
+        """Check that one of the jobs submitted last has begun, before others are submitted."""
         new = [job for job in ended_jobs if job not in self._jobs_before]
         self._jobs_before |= set(new)
         if new and not any(self._queue.has_started(job) for job in new):

@@ -22,13 +22,7 @@ WORKER = (sys.executable, "-P", "-m", "ablate.runner")
 
 
 class Local(Backend):
-    """Runs workers on this machine.
-
-    Args:
-        worker_slots: one device for each worker that may be at work at the same time.
-        command: starts a worker.
-        stall_after: as in `BackendRequest`.
-    """
+    """Runs workers on this machine."""
 
     def __init__(
         self,
@@ -47,11 +41,7 @@ class Local(Backend):
 
 
 def open_backend(request: BackendRequest) -> Local:
-    """Return the backend of this machine.
-
-    Raises:
-        DeviceError: if the machine lacks the device.
-    """
+    """Return the backend of this machine."""
     slots = devices.worker_slots(devices.find(request.device), request.jobs)
     return Local(slots, stall_after=request.stall_after)
 
@@ -62,16 +52,7 @@ def python_path() -> str:
 
 
 class LocalProcess:
-    """A child process on this machine, in our process group but with SIGINT (Ctrl-C) blocked.
-
-    Args:
-        device: the device visible to it.
-        log: standard error before its first group is appended to this file.
-        command: starts it.
-
-    Attributes:
-        log: of the group that it executes.
-    """
+    """A child process on this machine, in our process group but with SIGINT (Ctrl-C) blocked."""
 
     is_waiting = False
 

@@ -54,34 +54,20 @@ _GPU_SHARE_TO_DESCRIBE = 0.001  # of a GPU, for the task that describes its node
 
 @dataclass(frozen=True)
 class _Node:
-    """A node of the cluster.
+    """A node of the cluster."""
 
-    Attributes:
-        id: Ray's id of it.
-        name: of its host, with a number where several nodes share one.
-        resources: that Ray schedules there, by name.
-    """
-
-    id: str
-    name: str
-    resources: Mapping[str, float] = field(compare=False)
+    id: str  # Ray's id of it
+    name: str  # of its host, with a number where several nodes share one
+    resources: Mapping[str, float] = field(compare=False)  # that Ray schedules there, by name
 
     @property
     def affinity(self) -> NodeAffinitySchedulingStrategy:
-        """Return the strategy that places an actor on this node and no other."""
+        """The strategy that places an actor on this node and no other."""
         return NodeAffinitySchedulingStrategy(self.id, soft=False)
 
 
 class RayBackend(Backend):
-    """Runs workers on those nodes of a cluster that have its most common hardware.
-
-    Args:
-        request: with the device, runs at a time on each node, and the folder of results.
-
-    Raises:
-        DeviceError: if the cluster lacks the device.
-        ClusterError: if a node does not answer, or runs other code.
-    """
+    """Runs workers on those nodes of a cluster that have its most common hardware."""
 
     def __init__(self, request: BackendRequest) -> None:
         self._stall_after = request.stall_after
@@ -102,7 +88,16 @@ class RayBackend(Backend):
         chosen = counts.most_common(1)[0][0]
         self._nodes = {node.name: node for node in facts if facts[node].device.names == chosen}
         self._facts = {name: facts[node] for name, node in self._nodes.items()}
-        self.remarks = _remarks({n.name: f for n, f in facts.items() if n.name not in self._nodes})
+        others = [
+            f"{node.name} ({facts[node].device.names[0]})"
+            for node in facts
+            if node.name not in self._nodes
+        ]
+        if others:
+            self.remarks = [
+                f"{counted(len(others), 'node')} of other hardware left out, because speeds can "
+                f"only be compared on one kind: {', '.join(others)}"
+            ]
         self.worker_slots = [
             Device(kind, index if kind == "cuda" else None, name, self._facts[name].device)
             for name, node in self._nodes.items()
@@ -118,10 +113,11 @@ class RayBackend(Backend):
     def _start(self, device: Device, group: TaskGroup) -> RayProcess:
         """Start a worker on the node of a device, with the resources that the group needs."""
         node = self._nodes[device.node]
-        memory = _memory_bytes(group)
-        if memory is not None:
-            memory = min(memory, int(node.resources.get("memory", memory)))
         n, is_cuda = group[0].n_devices, device.kind == "cuda"
+        needed_mib = _PROCESSES_MIB + sum(task.memory_mib for task in group)  # as measured
+        memory = None
+        if not is_cuda and needed_mib < math.inf:
+            memory = int(min(needed_mib * 2**20, node.resources.get("memory", math.inf)))
         relay_options = {
             "is_shared": self._facts[node.name].shares_results,
             "serves_one_group": memory is not None or n > 1,
@@ -140,12 +136,7 @@ class RayBackend(Backend):
 
 
 def open_backend(request: BackendRequest) -> RayBackend:
-    """Connect to a cluster, or start one on this machine.
-
-    Raises:
-        DeviceError: if the cluster lacks the device.
-        ClusterError: if there is none at the address, or a node cannot make these runs.
-    """
+    """Connect to a cluster, or start one on this machine."""
     address = request.options.get("address", "local")
     own: dict[str, Any] = {
         "num_cpus": n_cores(),
@@ -154,7 +145,9 @@ def open_backend(request: BackendRequest) -> RayBackend:
     }
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
-        _check_port(address)
+        host, colon, port = address.removeprefix("ray://").rpartition(":")
+        if colon and port.isdecimal():  # Ray would wait for minutes for a port that is closed
+            socket.create_connection((host, int(port)), _CONNECT_TIMEOUT_S).close()
         with _keep_sigterm_handler():
             ray.init(
                 address,
@@ -175,15 +168,7 @@ def open_backend(request: BackendRequest) -> RayBackend:
 
 
 class RayProcess:
-    """A `WorkerProcess` on a node.
-
-    Args:
-        relay: the actor that runs it.
-        node: where.
-        is_shared: whether the folder of results is visible on the node.
-        serves_one_group: whether the process ends with its first group, which releases its memory
-            or its further devices.
-    """
+    """A `WorkerProcess` on a node."""
 
     def __init__(self, relay: Any, node: _Node, *, is_shared: bool, serves_one_group: bool) -> None:
         self._relay, self._node = relay, node
@@ -258,17 +243,11 @@ class RayProcess:
         If its node is only unreachable, the lock of its run is still held there, so that the run is
         not executed twice.
         """
-        if isinstance(error, ActorDiedError) and _is_alive(self._node.id):
+        alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+        if isinstance(error, ActorDiedError) and self._node.id in alive:
             return ProcessExited(-signal.SIGKILL)
         reason = "" if isinstance(error, RayActorError) else f": {_last_line(error)}"
         return ProcessExited(1, f"the node {self._node.name} does not answer any more{reason}")
-
-
-def _check_port(address: str) -> None:
-    """Raise an OSError if no port is open at an address; Ray would wait for it for minutes."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if colon and port.isdecimal():
-        socket.create_connection((host, int(port)), _CONNECT_TIMEOUT_S).close()
 
 
 def _nodes() -> list[_Node]:
@@ -283,10 +262,6 @@ def _nodes() -> list[_Node]:
         name = f"{host}#{numbers[host]}" if hosts[host] > 1 else host
         nodes_alive.append(_Node(node["NodeID"], name, node["Resources"]))
     return nodes_alive
-
-
-def _is_alive(node_id: str) -> bool:
-    return any(node["NodeID"] == node_id and node["Alive"] for node in ray.nodes())
 
 
 def _kind(device: str, alive: Sequence[_Node]) -> Literal["cpu", "cuda"]:
@@ -306,11 +281,7 @@ def _kind(device: str, alive: Sequence[_Node]) -> Literal["cpu", "cuda"]:
 def _describe_nodes(
     alive: Sequence[_Node], kind: Literal["cpu", "cuda"], results: Path
 ) -> dict[_Node, NodeFacts]:
-    """Return the facts of each node.
-
-    Raises:
-        ClusterError: if one does not answer, or runs other code.
-    """
+    """Return the facts of each node."""
     if not alive:
         raise ClusterError("no node of the cluster has a free device or core to offer")
     describe = ray.remote(max_calls=1)(describe_node)
@@ -340,17 +311,6 @@ def _describe_nodes(
     return facts
 
 
-def _remarks(left_out: Mapping[str, NodeFacts]) -> list[str]:
-    """Return which nodes are not used, and why."""
-    if not left_out:
-        return []
-    names = ", ".join(f"{name} ({facts.device.names[0]})" for name, facts in left_out.items())
-    return [
-        f"{counted(len(left_out), 'node')} of other hardware left out, because speeds can only be "
-        f"compared on one kind: {names}"
-    ]
-
-
 def _last_line(error: BaseException) -> str:
     return str(error).strip().splitlines()[-1]
 
@@ -366,12 +326,6 @@ def _marker(results: Path) -> Iterator[Path]:
         yield marker
     finally:
         marker.unlink()
-
-
-def _memory_bytes(group: TaskGroup) -> int | None:
-    """Return the CPU memory that the runs of a group need, as measured; None if it is unknown."""
-    mib = _PROCESSES_MIB + sum(task.memory_mib for task in group)
-    return None if math.isinf(mib) or group[0].device == "cuda" else int(mib * 2**20)
 
 
 @contextmanager

@@ -17,16 +17,11 @@ if TYPE_CHECKING:  # it imports PyTorch
 
 @dataclass(frozen=True)
 class BackendEntry:
-    """A backend that is not imported yet.
+    """A backend that is not imported yet."""
 
-    Attributes:
-        module: of this package, with a function ``open_backend``.
-        options: that it alone has.
-        package: that must be installed for it, by the extra with the backend's name; empty: none.
-    """
-
-    module: str
-    options: tuple[str, ...] = ()
+    module: str  # of this package, with a function ``open_backend``
+    options: tuple[str, ...] = ()  # that it alone has
+    # that must be installed for it, by the extra with the backend's name; empty: none
     package: str = ""
 
 
@@ -61,17 +56,7 @@ def open_backend(name: str, request: BackendRequest) -> Backend:
 
 
 def import_extra(module: str, packages: Collection[str], option: str, extra: str) -> ModuleType:
-    """Import a module that needs packages of an extra.
-
-    Args:
-        module: its full name.
-        packages: that the extra installs.
-        option: of the command line, which takes the name of the extra as its value.
-        extra: its name.
-
-    Raises:
-        SpecError: if one of the packages is missing; it says how to install the extra.
-    """
+    """Import a module that needs packages of an extra."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:

@@ -22,28 +22,16 @@ from ablate.writing import remove_tree
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """Hardware and software of the machine that a process runs on.
+    """Hardware and software of the machine that a process runs on."""
 
-    Attributes:
-        versions: of all libraries that numbers may depend on.
-        code: the digest of this package.
-        device: on which it would execute runs.
-        shares_results: whether the folder of results of the calling process is visible there.
-    """
-
-    versions: Mapping[str, str]
-    code: str
-    device: DeviceFacts
-    shares_results: bool
+    versions: Mapping[str, str]  # of all libraries that numbers may depend on
+    code: str  # the digest of this package
+    device: DeviceFacts  # on which it would execute runs
+    shares_results: bool  # whether the folder of results of the calling process is visible there
 
 
 def describe_node(kind: Literal["cpu", "cuda"], marker: Path) -> NodeFacts:
-    """Describe this machine.
-
-    Args:
-        kind: of device that runs are executed on.
-        marker: a file in the folder of results of the calling process.
-    """
+    """Describe this machine."""
     device = Device(kind, 0 if kind == "cuda" else None)
     return NodeFacts(versions(), code_digest(), facts_of(device), marker.exists())
 
@@ -61,18 +49,13 @@ def software_difference(node: NodeFacts) -> str | None:
 
 @dataclass(frozen=True)
 class RelayedMessage:
-    """A message of a worker for the driver.
+    """A message of a worker for the driver."""
 
-    Attributes:
-        message: the worker's.
-        bundles: the outputs of tasks that have ended, by their keys; empty where the driver shares
-            the folder of results.
-        is_last: whether the process has ended.
-    """
-
-    message: Message
+    message: Message  # the worker's
+    # the outputs of tasks that have ended, by their keys; empty where the driver shares the folder
+    # of results
     bundles: dict[str, Bundle] = field(default_factory=dict)
-    is_last: bool = False
+    is_last: bool = False  # whether the process has ended
 
 
 class Relay:
@@ -99,10 +82,6 @@ class Relay:
         """Send the process a group; if that takes files that cannot be written, the node is lost.
 
         What this method returns or raises is not read: the driver waits for messages.
-
-        Args:
-            group: tasks that share the process.
-            needed: the files of the store that they read.
         """
         try:
             group = self._prepared(group, needed)

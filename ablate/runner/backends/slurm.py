@@ -41,15 +41,7 @@ _POLL_S = 0.5
 
 
 class SlurmBackend(Backend):
-    """Submits workers to a Slurm cluster that shares the folder of results.
-
-    Args:
-        request: with the options of the jobs.
-
-    Raises:
-        SpecError: if an option is malformed.
-        ClusterError: if the cluster accepts no jobs, or the first job fails.
-    """
+    """Submits workers to a Slurm cluster that shares the folder of results."""
 
     def __init__(self, request: BackendRequest) -> None:
         self.options = read_options(request.options)
@@ -88,15 +80,7 @@ class SlurmBackend(Backend):
         return [job.job_id for job in self._submitted]
 
     def submit(self, n_runs: int, idle_s: float = _IDLE_S) -> list[str]:
-        """Submit the jobs that are missing for ``n_runs`` runs at the same time.
-
-        Args:
-            n_runs: worker slots that are needed.
-            idle_s: seconds that a job waits for further entries before it ends.
-
-        Returns:
-            The ids of the new jobs.
-        """
+        """Submit the jobs that are missing for ``n_runs`` runs at the same time."""
         ended = slurm_cluster.ended_jobs(self.jobs, self.options.cluster)
         n_needed = min(math.ceil(n_runs / self._n_slots), self.options.n_jobs)
         n_new = n_needed - (len(self._submitted) - len(ended))
@@ -138,16 +122,16 @@ class SlurmBackend(Backend):
             self._remove_finished_queues()
 
     def detach(self, work: Sequence[Sequence[TaskGroup]]) -> None:
-        """With --detach submit jobs for all groups, and raise; otherwise do nothing.
-
-        Raises:
-            DetachedError: says how to follow the jobs.
-        """
+        """With --detach submit jobs for all groups, and raise; otherwise do nothing."""
         if not self.options.is_detached:
             return
-        remaining = [[g for g in groups if not self._is_running_elsewhere(g)] for groups in work]
+        elsewhere = self._running_elsewhere
+        remaining = [
+            [group for group in groups if not any(task.key in elsewhere for task in group)]
+            for groups in work
+        ]
         remaining = [groups for groups in remaining if groups]
-        if not remaining and not self._running_elsewhere:
+        if not remaining and not elsewhere:
             return
         self.queue.create()
         entries = [Entry(self.queue.add(groups), groups) for groups in remaining]
@@ -162,9 +146,6 @@ class SlurmBackend(Backend):
             f"the same command without {options} follows them and prints the table; "
             f"`ablate status --results {self.results}` says how far they are; logs: {self.logs}"
         )
-
-    def _is_running_elsewhere(self, group: TaskGroup) -> bool:
-        return any(task.key in self._running_elsewhere for task in group)
 
     def _earlier_queues(self) -> list[TaskQueue]:
         """Return the queues of other calls, the oldest first."""
@@ -234,22 +215,12 @@ class SlurmBackend(Backend):
 
 
 def open_backend(request: BackendRequest) -> SlurmBackend:
-    """Return the backend of the cluster that this machine submits to.
-
-    Raises:
-        SpecError: if an option is malformed.
-        ClusterError: if the cluster accepts no jobs, or the first job fails.
-    """
+    """Return the backend of the cluster that this machine submits to."""
     return SlurmBackend(request)
 
 
 class SlurmPool:
-    """A `WorkerPool` of the jobs of one call.
-
-    Args:
-        backend: submits the jobs.
-        listener: is called when tasks start, and with their heartbeats.
-    """
+    """A `WorkerPool` of the jobs of one call."""
 
     def __init__(self, backend: SlurmBackend, listener: ProgressListener) -> None:
         self._backend, self._listener = backend, listener
@@ -268,9 +239,6 @@ class SlurmPool:
         """Execute all tasks, the first groups first; yield each outcome when its task has ended.
 
         Every job has devices of its own, so that a group has its device for itself in any case.
-
-        Raises:
-            ClusterError: if jobs end before they take an entry.
         """
         queue = self._backend.queue
         queue.create()

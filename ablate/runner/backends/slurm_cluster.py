@@ -49,19 +49,12 @@ _UNKNOWN_JOB = "Invalid job id"
 
 @dataclass(frozen=True)
 class SlurmOptions:
-    """The options of a submission.
+    """The options of a submission."""
 
-    Attributes:
-        cluster: ``slurm``, or ``local``: processes of this machine in place of jobs, for tests.
-        parameters: of submitit's executor for the cluster.
-        n_jobs: the most jobs at the same time.
-        is_detached: whether the process ends after the submission.
-    """
-
-    cluster: str
-    parameters: Mapping[str, Any]
-    n_jobs: int
-    is_detached: bool
+    cluster: str  # ``slurm``, or ``local``: processes of this machine in place of jobs, for tests
+    parameters: Mapping[str, Any]  # of submitit's executor for the cluster
+    n_jobs: int  # the most jobs at the same time
+    is_detached: bool  # whether the process ends after the submission
 
     @property
     def node_parameters(self) -> dict[str, Any]:
@@ -131,17 +124,7 @@ def minutes_of(time: str) -> float:
 
 
 def submit(job: Callable[[], None], n: int, options: SlurmOptions, logs: Path) -> list[Job[None]]:
-    """Submit a job array.
-
-    Args:
-        job: the function that each job calls.
-        n: number of jobs.
-        options: of the jobs.
-        logs: the folder of their logs.
-
-    Raises:
-        ClusterError: if the cluster does not accept them.
-    """
+    """Submit a job array."""
     kind = SlurmExecutor if options.cluster == "slurm" else LocalExecutor
     try:
         executor = kind(logs, max_num_timeout=_MAX_TIMEOUTS)
@@ -149,24 +132,27 @@ def submit(job: Callable[[], None], n: int, options: SlurmOptions, logs: Path) -
         with environment_variables(PYTHONPATH=python_path()):
             return list(executor.submit_array([job] * n))
     except (OSError, RuntimeError, ValueError, TypeError) as error:
-        raise ClusterError(f"the jobs cannot be submitted: {_one_line(error)}") from error
+        reason = " ".join(str(error).split())
+        raise ClusterError(f"the jobs cannot be submitted: {reason}") from error
 
 
 def ended_jobs(jobs: Sequence[str], cluster: str) -> dict[str, str]:
     """Return the states of the jobs that have ended, by id; none if Slurm does not answer now."""
-    if not jobs:
+    if cluster != "slurm" or not jobs:
+        return {job: "ENDED" for job in jobs if not _is_controller(job)}
+    arrays = ",".join(sorted({job.partition("_")[0] for job in jobs}))
+    squeue = _run_command(
+        ["squeue", "--noheader", "--array", "--states=all", "--format=%i %T", f"--jobs={arrays}"]
+    )
+    if squeue is None or (squeue.returncode != 0 and _UNKNOWN_JOB not in squeue.stderr):
         return {}
-    return _ended_in_slurm(jobs) if cluster == "slurm" else _ended_locally(jobs)
+    state_of = dict(line.split(maxsplit=1) for line in squeue.stdout.splitlines() if line.strip())
+    states = {job: state_of.get(job, "unknown to Slurm").strip() for job in jobs}
+    return {job: state for job, state in states.items() if state not in _ACTIVE_STATES}
 
 
 def cancel(jobs: Sequence[str], cluster: str, *, only_pending: bool = False) -> None:
-    """Cancel jobs, upon which they save checkpoints.
-
-    Args:
-        jobs: their ids.
-        cluster: ``slurm`` or ``local``.
-        only_pending: whether to cancel only those that have not begun.
-    """
+    """Cancel jobs, upon which they save checkpoints."""
     if cluster == "slurm" and jobs:
         _run_command(["scancel", *(["--state=PENDING"] if only_pending else []), *jobs])
     elif not only_pending:
@@ -208,22 +194,6 @@ def remove_pickles(jobs: Sequence[str], logs: Path) -> None:
             file.unlink(missing_ok=True)
 
 
-def _ended_in_slurm(jobs: Sequence[str]) -> dict[str, str]:
-    arrays = ",".join(sorted({job.partition("_")[0] for job in jobs}))
-    squeue = _run_command(
-        ["squeue", "--noheader", "--array", "--states=all", "--format=%i %T", f"--jobs={arrays}"]
-    )
-    if squeue is None or (squeue.returncode != 0 and _UNKNOWN_JOB not in squeue.stderr):
-        return {}
-    state_of = dict(line.split(maxsplit=1) for line in squeue.stdout.splitlines() if line.strip())
-    states = {job: state_of.get(job, "unknown to Slurm").strip() for job in jobs}
-    return {job: state for job, state in states.items() if state not in _ACTIVE_STATES}
-
-
-def _ended_locally(jobs: Sequence[str]) -> dict[str, str]:
-    return {job: "ENDED" for job in jobs if not _is_controller(job)}
-
-
 def _is_controller(job: str) -> bool:
     """Return whether ``job`` is the id of submitit's process for a local job, and alive."""
     try:
@@ -237,10 +207,6 @@ def _run_command(command: Sequence[str]) -> subprocess.CompletedProcess[str] | N
         return subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
         return None
-
-
-def _one_line(error: Any) -> str:
-    return " ".join(str(error).split())
 
 
 def _parse_pairs(lines: str) -> Iterator[tuple[str, str]]:
@@ -258,18 +224,15 @@ def _parse_pairs(lines: str) -> Iterator[tuple[str, str]]:
 
 def _submitit_parameters(options: Mapping[str, str]) -> dict[str, Any]:
     """Return the parameters of submitit; others become its ``additional_parameters``."""
+    of_submitit: dict[str, Any] = {}
+    others: dict[str, Any] = {"requeue": True}
     names = SlurmExecutor._valid_parameters()
-    of_submitit = {key: _parse_value(key, text) for key, text in options.items() if key in names}
-    others = {key: _parse_value(key, text) for key, text in options.items() if key not in names}
-    return {**of_submitit, "additional_parameters": {"requeue": True, **others}}
-
-
-def _parse_value(key: str, text: str) -> Any:
-    if key in _LISTS:
-        return [text]
-    if text in ("true", "false"):
-        return text == "true"
-    return int(text) if text.isdecimal() else text
+    for key, text in options.items():
+        value: Any = int(text) if text.isdecimal() else text
+        if text in ("true", "false"):
+            value = text == "true"
+        (of_submitit if key in names else others)[key] = [text] if key in _LISTS else value
+    return {**of_submitit, "additional_parameters": others}
 
 
 def _parse_int(name: str, text: str, fewest: int = 1) -> int:

@@ -43,26 +43,17 @@ _SAME_HEARTBEAT_S = 10.0  # of one that only says that a task goes on
 
 @dataclass
 class QueueJob:
-    """Executes entries of a queue, until it has been empty for a while.
+    """Executes entries of a queue, until it has been empty for a while."""
 
-    Attributes:
-        folder: of the queue.
-        device: as ``--device`` names it.
-        jobs: runs at a time on a CPU; None: as many as the job has cores.
-        idle_s: seconds that it waits for further entries before it ends.
-        is_listed: whether ``ablate status`` lists the job; needed after --detach, because the
-            process that would be listed has ended.
-        stall_after: as in `BackendRequest`.
-        command: starts a worker process.
-    """
-
-    folder: Path
-    device: str
-    jobs: int | None
-    idle_s: float
+    folder: Path  # of the queue
+    device: str  # as ``--device`` names it
+    jobs: int | None  # runs at a time on a CPU; None: as many as the job has cores
+    idle_s: float  # seconds that it waits for further entries before it ends
+    # whether ``ablate status`` lists the job; needed after --detach, because the process that would
+    # be listed has ended
     is_listed: bool = False
-    stall_after: float | None = None
-    command: Sequence[str] = WORKER
+    stall_after: float | None = None  # as in `BackendRequest`
+    command: Sequence[str] = WORKER  # starts a worker process
     _pool_context: ExitStack = field(default_factory=ExitStack, init=False, repr=False)
 
     def __call__(self) -> None:
@@ -105,11 +96,7 @@ class QueueJob:
         return self.folder.exists()
 
     def _slots(self, queue: TaskQueue) -> list[Device]:
-        """Return one device for each worker of this job.
-
-        Raises:
-            RunError: if they are of another kind than those of the queue's other jobs.
-        """
+        """Return one device for each worker of this job."""
         slots = devices.worker_slots(devices.find(self.device), self.jobs)
         facts = facts_of(slots[0])
         of_others, _ = queue.facts()
@@ -125,11 +112,7 @@ class QueueJob:
         return list(slots)
 
     def _execute_entries(self, slots: Sequence[Device], queue: TaskQueue, job: str) -> None:
-        """Execute entries as they come.
-
-        Raises:
-            StoppedError: when the job gets SIGTERM.
-        """
+        """Execute entries as they come."""
         idle_since = time.monotonic()
         queue.requeue(job)  # if a node has failed under this job, its entries are still taken
         self._pool_context = ExitStack()
@@ -186,12 +169,7 @@ def _run_entries(entries: Sequence[Entry], pool: Pool, writer: _MessageWriter) -
 
 
 class _MessageWriter(ForwardingListener):
-    """Writes what happens in a job's pool to its messages, and forwards it to a listener.
-
-    Args:
-        queue: of the tasks.
-        job: of which the messages are.
-    """
+    """Writes what happens in a job's pool to its messages, and forwards it to a listener."""
 
     def __init__(self, queue: TaskQueue, job: str) -> None:
         super().__init__(ProgressListener())

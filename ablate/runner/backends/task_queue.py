@@ -28,19 +28,12 @@ _FOLDERS = ("waiting", "taken", "ended", "messages")
 
 @dataclass(frozen=True)
 class Entry:
-    """Groups that one job executes, one after another.
+    """Groups that one job executes, one after another."""
 
-    Attributes:
-        name: entries are taken in the order of their names.
-        groups: tasks that share a process.
-        job: that has taken it; empty while it waits.
-        is_over: whether all of its groups have ended.
-    """
-
-    name: str
-    groups: Sequence[TaskGroup]
-    job: str = ""
-    is_over: bool = False
+    name: str  # entries are taken in the order of their names
+    groups: Sequence[TaskGroup]  # tasks that share a process
+    job: str = ""  # that has taken it; empty while it waits
+    is_over: bool = False  # whether all of its groups have ended
 
     @property
     def tasks(self) -> list[Task]:
@@ -55,27 +48,18 @@ class Entry:
 
 @dataclass(frozen=True)
 class JobMessage:
-    """A message of a job about a task.
+    """A message of a job about a task."""
 
-    Attributes:
-        kind: whether the task has started, is running, has stalled or has ended.
-        entry: the name of the task's entry.
-        key: of the task.
-        job: that writes the message.
-        device: of the task, if it has started.
-        heartbeat: if it is running.
-        outcome: the fields of a `TaskOutcome` beside its task, if it has ended.
-        silence: if it has stalled.
-    """
-
+    # whether the task has started, is running, has stalled or has ended
     kind: Literal["started", "heartbeat", "stalled", "ended"]
-    entry: str
-    key: str
-    job: str
-    device: Device | None = None
-    heartbeat: Heartbeat | None = None
+    entry: str  # the name of the task's entry
+    key: str  # of the task
+    job: str  # that writes the message
+    device: Device | None = None  # of the task, if it has started
+    heartbeat: Heartbeat | None = None  # if it is running
+    # the fields of a `TaskOutcome` beside its task, if it has ended
     outcome: dict[str, Any] = field(default_factory=dict)
-    silence: Silence | None = None
+    silence: Silence | None = None  # if it has stalled
 
     def to_line(self) -> str:
         """Return the message as a line of JSON."""
@@ -83,11 +67,7 @@ class JobMessage:
 
     @classmethod
     def from_line(cls, line: bytes) -> JobMessage:
-        """Return the message of a line of JSON.
-
-        Raises:
-            ValueError: if it holds none.
-        """
+        """Return the message of a line of JSON."""
         try:
             data = json.loads(line)
             if (device := data["device"]) is not None:
@@ -103,11 +83,7 @@ class JobMessage:
 
 
 class TaskQueue:
-    """The queue, for the process that adds entries and for the jobs that take them.
-
-    Args:
-        folder: visible to all of them.
-    """
+    """The queue, for the process that adds entries and for the jobs that take them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -244,12 +220,7 @@ class TaskQueue:
         return DeviceFacts(**content["facts"]), content["n_slots"]
 
     def save_jobs(self, jobs: Sequence[str], cluster: str) -> None:
-        """Save the ids of the jobs.
-
-        Args:
-            jobs: their ids.
-            cluster: that they were submitted to.
-        """
+        """Save the ids of the jobs."""
         content = {"jobs": list(jobs), "cluster": cluster}
         write_whole(self.folder / "jobs.json", json.dumps(content) + "\n")
 
