@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,17 @@ import pandas as pd
 import pytest
 
 from ablate.config import RunSpec
+from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device
 from ablate.runner.listener import ProgressListener
 from ablate.runner.probe_rounds import FEWEST_ROUNDS
+from ablate.runner.schedule import Limits, schedule
 from ablate.runner.task import Heartbeat, Message, Task, TaskGroup
 from ablate.store import Store
 from ablate.training import Progress
 
 MakeTask = Callable[..., Task]
+FEW_ROUNDS = Limits(runs_per_process=1, probe_seconds=0.0)
 
 SMALL: dict[str, Any] = {
     "corpus": {"name": "synthetic", "size": 200},
@@ -54,6 +57,21 @@ def training_at(step: int, seconds_left: float = 30.0) -> Heartbeat:
 def curve_of(store: Store, key: str) -> pd.DataFrame:
     """Return the curve of a run without its times."""
     return pd.read_csv(store.path(key) / "curve.csv").drop(columns="seconds")
+
+
+def numbers_of(results: Path) -> dict[str, Any]:
+    """Return all of the runs that must not depend on where they are made: bits, not digits."""
+    numbers: dict[str, Any] = {}
+    for folder in sorted((results / "runs").iterdir()):
+        record = Store(results).load(folder.name) or {}
+        curve = (folder / "curve.csv").read_text(encoding="utf-8").splitlines()
+        numbers[folder.name] = {
+            "scores": {key: record[key] for key in ("status", "variant", "dev", "test", "params")},
+            "losses": [line.split(",")[:-1] for line in curve],  # without the time
+            "weights": (folder / "model.safetensors").read_bytes(),
+            "translations": [file.read_bytes() for file in sorted(folder.glob("hypotheses.*.txt"))],
+        }
+    return numbers
 
 
 EXPERIMENT = """\
@@ -216,6 +234,16 @@ class FakeProcess:
     def close(self) -> None: ...
 
 
+class Clock:
+    """A clock that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 class Diary(ProgressListener):
     """Records its calls."""
 
@@ -255,10 +283,35 @@ def command(tmp_path: Path) -> list[str]:
     return [sys.executable, str(file)]
 
 
+@dataclass
+class FakeWorkers:
+    """A store, a listener, and the command of the fake worker."""
+
+    store: Store
+    diary: Diary
+    command: list[str]
+
+    def run(self, tasks: Sequence[Task], n_slots: int = 1, limits: Limits = FEW_ROUNDS) -> None:
+        backend = Local([Device("cpu")] * n_slots, self.command)
+        schedule(tasks, backend, self.store, self.diary, limits)
+
+    def journal(self) -> list[str]:
+        """Return what the workers were asked to do."""
+        file = self.store.results / "journal"
+        return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+
+    def trained(self) -> list[str]:
+        return [line for line in self.journal() if line.startswith("train")]
+
+    def status(self, key: str) -> str:
+        record = self.store.load(key)
+        assert record is not None
+        return record["status"]
+
+
 @pytest.fixture
-def fake(store: Store, diary: Diary, command: list[str]) -> tuple[Store, Diary, list[str]]:
-    """Return a store, a listener and the command of the fake worker."""
-    return store, diary, command
+def fake(store: Store, diary: Diary, command: list[str]) -> FakeWorkers:
+    return FakeWorkers(store, diary, command)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from rich.console import Console
 from ablate.runner.devices import Device
 from ablate.runner.display import Display, LiveDisplay, PlainDisplay, display, format_duration
 from ablate.runner.task import Heartbeat, Silence
-from tests.runner.conftest import MakeTask, training_at
+from tests.runner.conftest import Clock, MakeTask, training_at
 
 CPU = Device("cpu")
 
@@ -24,16 +24,6 @@ def _console(*, is_terminal: bool = False) -> Console:
 def _text(display: Display) -> str:
     assert isinstance(display.console.file, io.StringIO)
     return display.console.file.getvalue()
-
-
-class Clock:
-    """A clock that stands until it is moved."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -225,15 +225,6 @@ def kinds() -> dict[str, dict[str, Any]]:
     return {"0" * 16: {"seed": 1}, "1" * 16: {"seed": 2}, "2" * 16: wide}
 
 
-def test_runs_by_turns_are_bit_for_bit_those_made_alone(
-    task: MakeTask, tmp_path: Path, kinds: dict[str, dict[str, Any]]
-) -> None:
-    _together([_task(task, tmp_path / "both", key, **kind) for key, kind in kinds.items()])
-    for key, kind in kinds.items():
-        _together([_task(task, tmp_path / "alone", key, **kind)])
-        assert _numbers(tmp_path / "both", key) == _numbers(tmp_path / "alone", key)
-
-
 def test_runs_that_are_stopped_together_continue_together(
     task: MakeTask, tmp_path: Path, kinds: dict[str, dict[str, Any]]
 ) -> None:

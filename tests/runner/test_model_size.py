@@ -114,10 +114,3 @@ def test_any_error_of_an_assembly_is_a_refusal(
     reason = r": model: cannot be built: ZeroDivisionError: division by zero"
     with pytest.raises(SpecError, match=reason):
         check(load(_spec(tmp_path, "model.position", "learned")))
-
-
-def test_check_refuses_an_experiment_in_words(tmp_path: Path) -> None:
-    file = _spec(tmp_path, "model.dims.d_model", 10**10)
-    printed = CliRunner().invoke(app, ["check", str(file)])
-    assert printed.exit_code == 2
-    assert printed.stderr.endswith("is an experiment, not a plugin; `ablate plan` checks it\n")

@@ -16,8 +16,7 @@ from ablate.runner.placement import pack_tasks
 from ablate.runner.schedule import Limits, Needs, needs_of, schedule
 from ablate.runner.streams import MOST_ON_CUDA
 from ablate.runner.task import Task
-from ablate.store import Store
-from tests.runner.conftest import MEASURED, Diary, MakeTask
+from tests.runner.conftest import MEASURED, FakeWorkers, MakeTask
 
 NARROW, WIDE = Needs(3, 500.0), Needs(1, 2000.0)
 ROWS = {"narrow": NARROW, "wide": WIDE, "small": Needs(100, 10.0)}
@@ -145,14 +144,13 @@ def test_runs_are_packed_for_the_smallest_device_that_has_room_for_one(
     expected: set[int],
     task: MakeTask,
     gpus: Callable[..., list[Device]],
-    fake: tuple[Store, Diary, list[str]],
+    fake: FakeWorkers,
 ) -> None:
-    store, diary, command = fake
-    store.save_probe("row", {**MEASURED, "train_peak_mib": 1000.0, "runs_at_once": 4.0})
+    fake.store.save_probe("row", {**MEASURED, "train_peak_mib": 1000.0, "runs_at_once": 4.0})
     tasks = [task("done", key=f"r{n}", probe="row") for n in range(6)]
-    backend = Local(gpus(*memories), command)
-    schedule(tasks, backend, store, diary, Limits(runs_per_process))
-    assert set(diary.runs_per_process) == expected
+    backend = Local(gpus(*memories), fake.command)
+    schedule(tasks, backend, fake.store, fake.diary, Limits(runs_per_process))
+    assert set(fake.diary.runs_per_process) == expected
 
 
 def test_no_group_exceeds_a_limit(task: MakeTask) -> None:

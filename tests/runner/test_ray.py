@@ -11,9 +11,10 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,15 @@ import pytest
 
 from ablate import api
 from ablate.errors import AblateError
+from ablate.processes import descendants
 from ablate.runner.backends import relay
 from ablate.runner.backends.contract import BackendRequest
 from ablate.runner.backends.registry import open_backend
 from ablate.runner.backends.relay import NodeFacts
 from ablate.runner.probe import n_rounds_of
+from ablate.runner.sessions import RunningTask
 from ablate.store import Store
+from tests.runner.conftest import numbers_of
 
 ray = pytest.importorskip("ray", reason="needs ray: pip install '.[ray]'")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
@@ -109,86 +113,47 @@ def _run(results: Path, **options: Any) -> Store:
 @pytest.fixture(scope="module")
 def local(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return the numbers of the runs that this machine makes without Ray."""
-    return _numbers(_run(tmp_path_factory.mktemp("local"), probes=False))
-
-
-def _numbers(store: Store) -> dict[str, Any]:
-    """Return all of the runs that must not depend on where they are made: bits, not digits."""
-    numbers: dict[str, Any] = {}
-    for folder in sorted((store.results / "runs").iterdir()):
-        record = store.load(folder.name) or {}
-        curve = (folder / "curve.csv").read_text(encoding="utf-8").splitlines()
-        numbers[folder.name] = {
-            "status": record["status"],
-            "scores": {key: record[key] for key in ("variant", "seed", "dev", "test", "params")},
-            "losses": [line.split(",")[:-1] for line in curve],  # without the time
-            "weights": (folder / "model.safetensors").read_bytes(),
-            "translations": [file.read_bytes() for file in sorted(folder.glob("hypotheses.*.txt"))],
-        }
-    return numbers
+    return numbers_of(_run(tmp_path_factory.mktemp("local"), probes=False).results)
 
 
 @contextmanager
-def _losing_a_node(cluster: Any, results: Path) -> Iterator[list[str]]:
-    """Remove a node once the run there is well on its way; yield the name of the node."""
-    lost: list[str] = []
+def _disturbed(results: Path, disturb: Callable[[RunningTask], Any]) -> Iterator[list[Any]]:
+    """Call ``disturb`` once, with a run that is well on its way; yield what it returns."""
+    done: list[Any] = []
     is_over = threading.Event()
 
     def watch() -> None:
-        while not lost and not is_over.wait(0.1):
-            for session in api.status(results=results):
-                far = [run for run in session.running if (run.step or 0) >= LOST_AT]
-                if far:
-                    lost.append(far[0].device)
-                    _remove(cluster, far[0].device.split()[0])
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        yield lost
-    finally:
-        is_over.set()
-        watcher.join()
-
-
-@contextmanager
-def _stopping_a_fork(results: Path) -> Iterator[list[int]]:
-    """Stop a process that trains once a run is well on its way; yield its id."""
-    stopped: list[int] = []
-    is_over = threading.Event()
-
-    def watch() -> None:
-        while not stopped and not is_over.wait(0.1):
+        while not done and not is_over.wait(0.1):
             running = [run for session in api.status(results=results) for run in session.running]
-            if any((run.step or 0) >= LOST_AT for run in running):
-                stopped.append(next(fork for worker in _workers() for fork in _below(worker)))
-                os.kill(stopped[0], signal.SIGSTOP)
+            done.extend(disturb(run) for run in running[:1] if (run.step or 0) >= LOST_AT)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        yield stopped
+        yield done
     finally:
         is_over.set()
         watcher.join()
 
 
-def _remove(cluster: Any, name: str) -> None:
+def _stop_a_fork(_: RunningTask) -> int:
+    """Stop a process that trains; return its id."""
+    fork = next(fork for worker in _workers() for fork in descendants(worker))
+    os.kill(fork, signal.SIGSTOP)
+    return fork
+
+
+def _lose(cluster: Any, run: RunningTask) -> str:
+    """Remove the node that a run is on; return the name of its device."""
+    name = run.device.split()[0]
     (node,) = [each for each in ray_backend._nodes() if each.name == name]
     (worker,) = [each for each in cluster.worker_nodes if each.node_id == node.id]
     for started in worker.all_processes.values():
         for process in started:
-            for pid in (*_below(process.process.pid), process.process.pid):
+            for pid in (*descendants(process.process.pid), process.process.pid):
                 os.kill(pid, signal.SIGKILL)  # a machine that is gone ends nothing in order
     cluster.remove_node(worker, allow_graceful=False)
-
-
-def _below(pid: int) -> Iterator[int]:
-    """Yield the children of a process, their children, and so on."""
-    for file in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, file.read_text(encoding="ascii").split()):
-            yield from _below(child)
-            yield child
+    return run.device
 
 
 @pytest.mark.parametrize("is_shared", [True, False], ids=["shared folder", "bundles"])
@@ -206,14 +171,14 @@ def test_a_run_whose_node_is_lost_is_repeated_to_the_very_same_numbers(
             ray_backend, "describe_node", lambda kind, _: describe(kind, Path("/nowhere"))
         )
     options = {"backend": "ray", "backend_options": {"address": cluster.address}}
-    with _losing_a_node(cluster, tmp_path) as lost:
-        store = _run(tmp_path, probes=not is_shared, probe_seconds=0.0, **options)
+    with _disturbed(tmp_path, partial(_lose, cluster)) as lost:
+        _run(tmp_path, probes=not is_shared, probe_seconds=0.0, **options)
     printed = capfd.readouterr().err
     assert len(lost) == 1
     node = lost[0].split()[0]
     assert f"the node {node} does not answer any more; once more, in another process" in printed
     assert f"started on {lost[0]}" in printed
-    assert _numbers(store) == local
+    assert numbers_of(tmp_path) == local
     assert not list(tmp_path.glob(".shared*"))
     if not is_shared:
         probes = [json.loads(file.read_bytes()) for file in (tmp_path / "probes").glob("*.json")]
@@ -236,14 +201,14 @@ def test_a_stopped_worker_is_repeated_to_the_very_same_numbers(
             ray_backend, "describe_node", lambda kind, _: describe(kind, Path("/nowhere"))
         )
     options = {"backend": "ray", "backend_options": {"address": cluster.address}}
-    with _stopping_a_fork(tmp_path) as stopped:
-        store = _run(tmp_path, probes=False, stall_after=10.0, **options)
+    with _disturbed(tmp_path, _stop_a_fork) as stopped:
+        _run(tmp_path, probes=False, stall_after=10.0, **options)
     printed = capfd.readouterr().err
     assert len(stopped) == 1
     assert "its process was killed; once more, in another process" in printed
     logs = "".join(file.read_text() for file in tmp_path.glob("runs/*/log.txt"))
     assert f"process {stopped[0]} is stopped (SIGSTOP): it prints no stack" in logs
-    assert _numbers(store) == local
+    assert numbers_of(tmp_path) == local
     assert _left_workers() == []
 
 
@@ -263,7 +228,7 @@ def test_a_run_on_two_devices_of_a_node_has_the_local_numbers(
                 device="cpu", results=tmp_path / name, figures=False, probes=False, **options
             )
             assert api.run(spec, chosen).exit_status == 0
-            numbers[name] = _numbers(Store(tmp_path / name))
+            numbers[name] = numbers_of(tmp_path / name)
     of_ray = capfd.readouterr().err
     assert len(numbers["ray"]) == 2
     assert numbers["ray"] == numbers["local"]

@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -23,31 +22,11 @@ from ablate.runner.provenance import hardware, versions
 from ablate.runner.schedule import Limits, missing, schedule
 from ablate.runner.task import Heartbeat, Task
 from ablate.store import Store
-from tests.runner.conftest import MEASURED, Diary, MakeTask
+from tests.runner.conftest import FEW_ROUNDS, MEASURED, Diary, FakeWorkers, MakeTask
 
 pytestmark = pytest.mark.e2e
 CPU = Device("cpu")
-FEW_ROUNDS, MANY_ROUNDS = (Limits(runs_per_process=1, probe_seconds=s) for s in (0.0, 60.0))
-
-
-def _journal(store: Store) -> list[str]:
-    file = store.results / "journal"
-    return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-
-
-def _run(
-    tasks: Sequence[Task],
-    store: Store,
-    diary: Diary,
-    command: Sequence[str],
-    n_worker_slots: int = 1,
-    limits: Limits = FEW_ROUNDS,
-) -> None:
-    schedule(tasks, Local([CPU] * n_worker_slots, command), store, diary, limits)
-
-
-def _trained(store: Store) -> list[str]:
-    return [line for line in _journal(store) if line.startswith("train")]
+MANY_ROUNDS = replace(FEW_ROUNDS, probe_seconds=60.0)
 
 
 @pytest.mark.parametrize(("seconds", "n"), [(0.0, 2), (1.0, 2), (3.5, 5), (1e3, 9), (math.inf, 9)])
@@ -56,13 +35,13 @@ def test_there_are_as_many_rounds_as_fit(seconds: float, n: int) -> None:
 
 
 def test_rows_are_probed_by_turns_then_every_seed_is_trained(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
+    fake: FakeWorkers, task: MakeTask
 ) -> None:
     tasks = [task("done a", key=f"a{seed}", probe="a", spec={"seed": seed}) for seed in (1, 2)] + [
         task("done b")
     ]
-    _run(tasks, store, diary, command)
-    assert _journal(store) == [
+    fake.run(tasks)
+    assert fake.journal() == [
         "probe done a 1",
         "probe done b 1",
         "probe done b 1",
@@ -71,27 +50,23 @@ def test_rows_are_probed_by_turns_then_every_seed_is_trained(
         "train done a 2",
         "train done b 1",
     ]
-    probes = [store.load_probe(key) or {} for key in ("a", "done-b")]
+    probes = [fake.store.load_probe(key) or {} for key in ("a", "done-b")]
     assert [n_rounds_of(probe) for probe in probes] == [FEWEST_ROUNDS] * 2
     assert probes[0]["session"] == probes[1]["session"] != ""
-    assert "training" in diary.signs
-    assert "no message" not in diary.signs
+    assert "training" in fake.diary.signs
+    assert "no message" not in fake.diary.signs
 
 
-def test_there_are_more_rounds_while_they_take_no_time(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
-) -> None:
-    _run([task("done")], store, diary, command, limits=MANY_ROUNDS)
-    assert n_rounds_of(store.load_probe("done")) == MOST_ROUNDS
+def test_there_are_more_rounds_while_they_take_no_time(fake: FakeWorkers, task: MakeTask) -> None:
+    fake.run([task("done")], limits=MANY_ROUNDS)
+    assert n_rounds_of(fake.store.load_probe("done")) == MOST_ROUNDS
 
 
-def test_nothing_is_measured_unless_wanted(
-    store: Store, command: list[str], task: MakeTask, diary: Diary
-) -> None:
+def test_nothing_is_measured_unless_wanted(fake: FakeWorkers, task: MakeTask) -> None:
     limits = Limits(probes=False)
-    schedule([task("done")], Local([CPU], command), store, diary, limits)
-    assert not [line for line in _journal(store) if line.startswith("probe")]
-    assert _trained(store)
+    schedule([task("done")], Local([CPU], fake.command), fake.store, fake.diary, limits)
+    assert not [line for line in fake.journal() if line.startswith("probe")]
+    assert fake.trained()
 
 
 @pytest.mark.parametrize(("steps", "seconds"), [(10, 0.1), (10**6, 8.0)])
@@ -106,30 +81,28 @@ def test_short_runs_are_measured_for_a_share_of_their_training(
 
 
 def test_a_row_that_fails_gets_no_more_turns_until_the_next_time(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
+    fake: FakeWorkers, task: MakeTask
 ) -> None:
-    _run([task("tires"), task("done")], store, diary, command, limits=MANY_ROUNDS)
-    probes = [line for line in _journal(store) if line.startswith("probe")]
+    fake.run([task("tires"), task("done")], limits=MANY_ROUNDS)
+    probes = [line for line in fake.journal() if line.startswith("probe")]
     assert probes.count("probe tires 1") == 2
     assert probes.count("probe done 1") == MOST_ROUNDS
-    _run([task("tires", key="again", probe="tires"), task("done")], store, diary, command)
-    assert _journal(store).count("probe tires 1") == 4
+    fake.run([task("tires", key="again", probe="tires"), task("done")])
+    assert fake.journal().count("probe tires 1") == 4
 
 
 def test_a_row_that_was_measured_often_enough_is_not_measured_again(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
+    fake: FakeWorkers, task: MakeTask
 ) -> None:
-    store.save_probe("done", MEASURED)
-    _run([task("done")], store, diary, command)
-    assert _journal(store) == ["train done 1"]
+    fake.store.save_probe("done", MEASURED)
+    fake.run([task("done")])
+    assert fake.journal() == ["train done 1"]
 
 
-def test_rows_are_measured_again_beside_one_that_is_new(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
-) -> None:
-    store.save_probe("old", MEASURED)
-    _run([task("done old", probe="old"), task("done new")], store, diary, command)
-    sessions = {(store.load_probe(key) or {})["session"] for key in ("old", "done-new")}
+def test_rows_are_measured_again_beside_one_that_is_new(fake: FakeWorkers, task: MakeTask) -> None:
+    fake.store.save_probe("old", MEASURED)
+    fake.run([task("done old", probe="old"), task("done new")])
+    sessions = {(fake.store.load_probe(key) or {})["session"] for key in ("old", "done-new")}
     assert len(sessions) == 1
 
 
@@ -140,62 +113,64 @@ def _done(store: Store, key: str, **keys: object) -> None:
 
 
 def test_a_new_row_takes_turns_with_a_baseline_that_is_done(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
+    fake: FakeWorkers, task: MakeTask
 ) -> None:
-    store.save_probe("base", MEASURED)
-    store.save_probe("old", MEASURED)
-    _done(store, "base")
-    _done(store, "old")
+    fake.store.save_probe("base", MEASURED)
+    fake.store.save_probe("old", MEASURED)
+    _done(fake.store, "base")
+    _done(fake.store, "old")
     tasks = [task("done base", key="base", probe="base"), task("done old", key="old", probe="old")]
-    _run([*tasks, task("done new")], store, diary, command)
-    assert [line for line in _journal(store) if "old" in line] == []
-    assert _trained(store) == ["train done new 1"]
-    session = (store.load_probe("done-new") or {})["session"]
-    speed = (store.load("base") or {})["speed"]
+    fake.run([*tasks, task("done new")])
+    assert [line for line in fake.journal() if "old" in line] == []
+    assert fake.trained() == ["train done new 1"]
+    session = (fake.store.load_probe("done-new") or {})["session"]
+    speed = (fake.store.load("base") or {})["speed"]
     assert speed["session"] == session
     assert n_rounds_of(speed) == FEWEST_ROUNDS
-    _run([tasks[0], task("done new")], store, diary, command)
-    assert len(_journal(store)) == 2 * FEWEST_ROUNDS + 1  # nothing is missing any more
+    fake.run([tasks[0], task("done new")])
+    assert len(fake.journal()) == 2 * FEWEST_ROUNDS + 1  # nothing is missing any more
 
 
 def test_what_another_machine_has_made_is_not_measured_on_this_one(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
+    fake: FakeWorkers, task: MakeTask
 ) -> None:
-    _done(store, "base", hardware={"cpu": "another", "threads": 1})
-    _run([task("done base", key="base", probe="base"), task("done new")], store, diary, command)
-    assert "probe done base 1" not in _journal(store)
-    assert (store.load("base") or {}).get("speed") is None
+    _done(fake.store, "base", hardware={"cpu": "another", "threads": 1})
+    fake.run([task("done base", key="base", probe="base"), task("done new")])
+    assert "probe done base 1" not in fake.journal()
+    assert (fake.store.load("base") or {}).get("speed") is None
 
 
 def test_what_is_measured_here_stays_out_of_the_records_of_another_machine(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
+    fake: FakeWorkers, task: MakeTask
 ) -> None:
-    _done(store, "there", hardware={"cpu": "another", "threads": 1}, speed={"session": "there"})
-    _done(store, "here")
+    _done(
+        fake.store, "there", hardware={"cpu": "another", "threads": 1}, speed={"session": "there"}
+    )
+    _done(fake.store, "here")
     tasks = [task("done base", key=key, probe="base") for key in ("there", "here", "missing")]
-    _run(tasks, store, diary, command)
-    assert "probe done base 1" in _journal(store)
-    assert (store.load("there") or {})["speed"] == {"session": "there"}
-    assert n_rounds_of((store.load("here") or {})["speed"]) == FEWEST_ROUNDS
+    fake.run(tasks)
+    assert "probe done base 1" in fake.journal()
+    assert (fake.store.load("there") or {})["speed"] == {"session": "there"}
+    assert n_rounds_of((fake.store.load("here") or {})["speed"]) == FEWEST_ROUNDS
 
 
 def test_the_speed_of_a_run_that_was_never_measured_is_measured(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
+    fake: FakeWorkers, task: MakeTask
 ) -> None:
-    _done(store, "base")
-    _run([task("done base", key="base", probe="base")], store, diary, command)
-    assert not _trained(store)
-    assert n_rounds_of((store.load("base") or {})["speed"]) == FEWEST_ROUNDS
+    _done(fake.store, "base")
+    fake.run([task("done base", key="base", probe="base")])
+    assert not fake.trained()
+    assert n_rounds_of((fake.store.load("base") or {})["speed"]) == FEWEST_ROUNDS
 
 
 def test_a_speed_that_was_measured_before_a_kill_reaches_its_record(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
+    fake: FakeWorkers, task: MakeTask
 ) -> None:
-    store.save_probe("base", {**MEASURED, "session": "before the kill"})
-    _done(store, "base")
-    _run([task("done base", key="base", probe="base")], store, diary, command)
-    assert not _journal(store)
-    assert (store.load("base") or {})["speed"]["session"] == "before the kill"
+    fake.store.save_probe("base", {**MEASURED, "session": "before the kill"})
+    _done(fake.store, "base")
+    fake.run([task("done base", key="base", probe="base")])
+    assert not fake.journal()
+    assert (fake.store.load("base") or {})["speed"]["session"] == "before the kill"
 
 
 def test_a_run_that_is_removed_meanwhile_gets_no_speed(
@@ -216,12 +191,10 @@ def test_a_run_that_is_removed_meanwhile_gets_no_speed(
     assert load("base") is None
 
 
-def test_two_places_are_used_at_the_same_time(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
-) -> None:
+def test_two_places_are_used_at_the_same_time(fake: FakeWorkers, task: MakeTask) -> None:
     tasks = [task("meets one", key="meet1"), task("meets two", key="meet2")]
-    _run(tasks, store, diary, command, n_worker_slots=2)
-    assert [_status(store, key) for key in ("meet1", "meet2")] == ["done", "done"]
+    fake.run(tasks, n_slots=2)
+    assert [fake.status(key) for key in ("meet1", "meet2")] == ["done", "done"]
 
 
 LASTING_WORKER = """
@@ -254,52 +227,41 @@ def test_a_worker_that_is_there_goes_before_one_that_would_have_to_start(
     ],
 )
 def test_unused_cores_are_for_the_runs_at_work(
-    names: list[str],
-    expected: list[str],
-    store: Store,
-    diary: Diary,
-    command: list[str],
-    task: MakeTask,
+    fake: FakeWorkers, names: list[str], expected: list[str], task: MakeTask
 ) -> None:
     tasks = [task(name, probe="measured") for name in names]
-    store.save_probe("measured", MEASURED)
-    _run(tasks, store, diary, command, n_worker_slots=3)
-    granted = [(store.load(task.key) or {})["error"] for task in tasks]
+    fake.store.save_probe("measured", MEASURED)
+    fake.run(tasks, n_slots=3)
+    granted = [(fake.store.load(task.key) or {})["error"] for task in tasks]
     assert [number for number in granted if number is not None] == expected
 
 
 def test_what_has_finished_is_not_repeated_and_what_failed_is(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
+    fake: FakeWorkers, task: MakeTask
 ) -> None:
     tasks = [task(status) for status in ("done", "diverged", "oom", "failed")]
-    _run(tasks, store, diary, command)
-    before = len(_journal(store))
-    _run(tasks, store, diary, command)
+    fake.run(tasks)
+    before = len(fake.journal())
+    fake.run(tasks)
     again = ["train oom 1", "train failed 1", "train oom 1 1/2", "train oom 1 1/4"]
-    assert _journal(store)[before:] == again
+    assert fake.journal()[before:] == again
 
 
-def test_a_run_of_another_experiment_is_shared(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
-) -> None:
-    _run([task("done", key="same")], store, diary, command)
-    assert missing([task("done too", key="same", experiment="other")], store) == []
+def test_a_run_of_another_experiment_is_shared(fake: FakeWorkers, task: MakeTask) -> None:
+    fake.run([task("done", key="same")])
+    assert missing([task("done too", key="same", experiment="other")], fake.store) == []
 
 
-def test_fresh_repeats_everything(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
-) -> None:
-    _run([task("done")], store, diary, command)
-    _run([task("done", fresh=True)], store, diary, command)
+def test_fresh_repeats_everything(fake: FakeWorkers, task: MakeTask) -> None:
+    fake.run([task("done")])
+    fake.run([task("done", fresh=True)])
     once = [*["probe done 1"] * FEWEST_ROUNDS, "train done 1"]
-    assert _journal(store) == once * 2
+    assert fake.journal() == once * 2
 
 
-def test_two_rows_with_the_same_run_train_it_once(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
-) -> None:
-    _run([task("done"), task("done")], store, diary, command)
-    assert _trained(store) == ["train done 1"]
+def test_two_rows_with_the_same_run_train_it_once(fake: FakeWorkers, task: MakeTask) -> None:
+    fake.run([task("done"), task("done")])
+    assert fake.trained() == ["train done 1"]
 
 
 @pytest.mark.parametrize(
@@ -311,36 +273,34 @@ def test_two_rows_with_the_same_run_train_it_once(
     ],
 )
 def test_a_worker_that_dies_is_one_failed_row_and_the_others_go_on(
-    store: Store, diary: Diary, command: list[str], task: MakeTask, variant: str, end: str
+    fake: FakeWorkers, task: MakeTask, variant: str, end: str
 ) -> None:
-    _run([task(variant), task("done")], store, diary, command)
-    record = store.load(variant)
+    fake.run([task(variant), task("done")])
+    record = fake.store.load(variant)
     assert record is not None
-    assert f"{record['status']}: {record['error']}" == diary.endings[variant] == end
+    assert f"{record['status']}: {record['error']}" == fake.diary.endings[variant] == end
     assert record["spec"] == {"seed": 1}
-    assert _status(store, "done") == "done"
+    assert fake.status("done") == "done"
 
 
 def test_a_run_that_was_finished_before_its_worker_died_stays(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
+    fake: FakeWorkers, task: MakeTask
 ) -> None:
-    _run([task("finishes")], store, diary, command)
-    assert _status(store, "finishes") == "done"
-    trained = (store.results / "journal").read_text(encoding="utf-8").count("train finishes")
+    fake.run([task("finishes")])
+    assert fake.status("finishes") == "done"
+    trained = (fake.store.results / "journal").read_text(encoding="utf-8").count("train finishes")
     assert trained == 1
 
 
-def test_a_worker_that_dies_leaves_no_old_success_behind(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
-) -> None:
-    _run([task("done", key="k")], store, diary, command)
-    _run([task("crashes", key="k", fresh=True)], store, diary, command)
-    assert _status(store, "k") == "failed"
+def test_a_worker_that_dies_leaves_no_old_success_behind(fake: FakeWorkers, task: MakeTask) -> None:
+    fake.run([task("done", key="k")])
+    fake.run([task("crashes", key="k", fresh=True)])
+    assert fake.status("k") == "failed"
 
 
 @pytest.mark.parametrize("variant", ["hangs", "hangs stubbornly"])
 def test_an_interruption_ends_every_worker_and_the_next_call_continues(
-    store: Store, diary: Diary, command: list[str], task: MakeTask, variant: str
+    fake: FakeWorkers, task: MakeTask, variant: str
 ) -> None:
     workers: list[int] = []
 
@@ -350,28 +310,23 @@ def test_an_interruption_ends_every_worker_and_the_next_call_continues(
         if len(workers) == 2:
             os.kill(os.getpid(), signal.SIGINT)
 
-    diary.on_sign = interrupt
+    fake.diary.on_sign = interrupt
     with pytest.raises(KeyboardInterrupt):
-        _run(
+        fake.run(
             [task(variant, key="1"), task(variant, key="2")],
-            store,
-            diary,
-            command,
-            n_worker_slots=2,
+            n_slots=2,
             limits=replace(FEW_ROUNDS, grace_s=0.5),
         )
     for process in workers:
         with pytest.raises(ProcessLookupError):
             os.kill(process, 0)
-    assert store.load("1") is store.load("2") is None
-    diary.on_sign = lambda _: None
-    _run([task("done", key="1"), task("done", key="2")], store, diary, command, n_worker_slots=2)
-    assert _status(store, "2") == "done"
+    assert fake.store.load("1") is fake.store.load("2") is None
+    fake.diary.on_sign = lambda _: None
+    fake.run([task("done", key="1"), task("done", key="2")], n_slots=2)
+    assert fake.status("2") == "done"
 
 
-def test_a_worker_does_not_hear_our_ctrl_c(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
-) -> None:
+def test_a_worker_does_not_hear_our_ctrl_c(fake: FakeWorkers, task: MakeTask) -> None:
     def interrupt(heartbeat: Heartbeat) -> None:
         if heartbeat.phase.startswith("ready"):
             worker = int(heartbeat.phase.split()[1])
@@ -379,127 +334,119 @@ def test_a_worker_does_not_hear_our_ctrl_c(
             time.sleep(0.2)
             os.kill(worker, signal.SIGTERM)
 
-    diary.on_sign = interrupt
-    _run([task("hangs")], store, diary, command)
-    assert diary.endings["hangs"] == "failed: killed by signal 15"
+    fake.diary.on_sign = interrupt
+    fake.run([task("hangs")])
+    assert fake.diary.endings["hangs"] == "failed: killed by signal 15"
 
 
 def test_a_worker_sees_its_device_alone_and_one_thread(
-    store: Store, diary: Diary, command: list[str], task: MakeTask, monkeypatch: pytest.MonkeyPatch
+    fake: FakeWorkers, task: MakeTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
     names = ["CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"]
     for device, visible in ((Device("cuda", 1), "7"), (CPU, "")):
         job = task("environment", key=str(device), spec={"seed": 1, "names": names})
-        schedule([job], Local([device], command), store, diary, FEW_ROUNDS)
-        record = store.load(str(device))
+        schedule([job], Local([device], fake.command), fake.store, fake.diary, FEW_ROUNDS)
+        record = fake.store.load(str(device))
         assert record is not None
         assert json.loads(record["error"]) == dict(zip(names, (visible, "1"), strict=True))
 
 
-def test_a_probe_that_fails_does_not_stop_the_run(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
-) -> None:
-    _run([task("unprobed")], store, diary, command)
-    assert store.load_probe("unprobed") is None
-    assert _status(store, "unprobed") == "done"
+def test_a_probe_that_fails_does_not_stop_the_run(fake: FakeWorkers, task: MakeTask) -> None:
+    fake.run([task("unprobed")])
+    assert fake.store.load_probe("unprobed") is None
+    assert fake.status("unprobed") == "done"
 
 
-def test_runs_that_share_a_process_all_end(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
-) -> None:
+def test_runs_that_share_a_process_all_end(fake: FakeWorkers, task: MakeTask) -> None:
     tasks = [task(f"done {number}") for number in range(5)]
-    _run(tasks, store, diary, command, limits=replace(FEW_ROUNDS, runs_per_process=2))
-    assert [_status(store, task.key) for task in tasks] == ["done"] * 5
-    assert set(diary.endings.values()) == {"done, BLEU "}
-    log = (store.path("done-1") / "log.txt").read_text(encoding="utf-8")
-    assert log == f"It shared a process, see {store.path('done-0') / 'log.txt'}\n"
+    fake.run(tasks, limits=replace(FEW_ROUNDS, runs_per_process=2))
+    assert [fake.status(task.key) for task in tasks] == ["done"] * 5
+    assert set(fake.diary.endings.values()) == {"done, BLEU "}
+    log = (fake.store.path("done-1") / "log.txt").read_text(encoding="utf-8")
+    assert log == f"It shared a process, see {fake.store.path('done-0') / 'log.txt'}\n"
 
 
 @pytest.mark.parametrize("variant", ["shy", "greedy"])
 def test_a_run_that_fails_in_company_is_repeated_alone(
-    store: Store, diary: Diary, command: list[str], task: MakeTask, variant: str
+    fake: FakeWorkers, task: MakeTask, variant: str
 ) -> None:
     tasks = [task("done"), task(variant), task("diverged"), task("done too")]
-    _run(tasks, store, diary, command, limits=replace(FEW_ROUNDS, runs_per_process=4))
-    assert [_status(store, task.key) for task in tasks] == ["done", "done", "diverged", "done"]
+    fake.run(tasks, limits=replace(FEW_ROUNDS, runs_per_process=4))
+    assert [fake.status(task.key) for task in tasks] == ["done", "done", "diverged", "done"]
     again = {  # signal 9 does not say whose memory it was
         "shy": ["train shy 1", "train diverged 1", "train done too 1"],
         "greedy": ["train diverged 1", "train done too 1", "train greedy 1"],
     }
-    assert _trained(store)[4:] == again[variant]
+    assert fake.trained()[4:] == again[variant]
 
 
 def test_lack_of_memory_divides_the_batches_until_they_fit(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
+    fake: FakeWorkers, task: MakeTask
 ) -> None:
     names = ["done", "tall", "huge", "doomed", "done too"]
     for name in names:
-        store.save_probe(name.replace(" ", "-"), MEASURED)
-    _run([task(name) for name in names], store, diary, command)
-    assert _trained(store)[5:] == [
+        fake.store.save_probe(name.replace(" ", "-"), MEASURED)
+    fake.run([task(name) for name in names])
+    assert fake.trained()[5:] == [
         *["train tall 1 1/2", "train huge 1 1/2", "train doomed 1"],
         *["train tall 1 1/4", "train huge 1 1/4", "train doomed 1 1/2"],
     ]
-    statuses = {name: _status(store, name.replace(" ", "-")) for name in names}
+    statuses = {name: fake.status(name.replace(" ", "-")) for name in names}
     assert statuses == dict.fromkeys(names, "done") | {"huge": "oom"}
 
 
 def test_a_run_beside_others_on_its_device_is_repeated_without_them_before_it_is_divided(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
+    fake: FakeWorkers, task: MakeTask
 ) -> None:
-    store.save_probe("measured", MEASURED)
+    fake.store.save_probe("measured", MEASURED)
     tasks = [task("large", probe="measured"), task("meets", key="meet1", probe="measured")]
-    (store.results / "meet2").touch()
-    _run(tasks, store, diary, command, n_worker_slots=2)
-    assert [line for line in _trained(store) if "large" in line] == [
+    (fake.store.results / "meet2").touch()
+    fake.run(tasks, n_slots=2)
+    assert [line for line in fake.trained() if "large" in line] == [
         "train large 1",
         "train large 1",
         "train large 1 1/2",
     ]
 
 
-def test_runs_begin_as_their_row_was_probed(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
-) -> None:
+def test_runs_begin_as_their_row_was_probed(fake: FakeWorkers, task: MakeTask) -> None:
     tasks = [task("large", key=f"l{seed}", spec={"seed": seed}) for seed in (1, 2)] + [task("done")]
-    _run(tasks, store, diary, command)
-    assert _journal(store) == [
+    fake.run(tasks)
+    assert fake.journal() == [
         "probe large 1",
         "probe done 1",
         "probe large 1 1/2",
         *["probe done 1", "probe large 1 1/2"],
         *["train done 1", "train large 1 1/2", "train large 2 1/2"],
     ]
-    assert (store.load_probe("large") or {})["micro_batch_factor"] == 2
+    assert (fake.store.load_probe("large") or {})["micro_batch_factor"] == 2
     more = [task("large", key="l3", spec={"seed": 3})]
-    _run(more, store, diary, command)
-    assert _trained(store)[-1] == "train large 3 1/2"
+    fake.run(more)
+    assert fake.trained()[-1] == "train large 3 1/2"
 
 
-def test_runs_do_not_try_what_no_probe_could(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
-) -> None:
+def test_runs_do_not_try_what_no_probe_could(fake: FakeWorkers, task: MakeTask) -> None:
     tasks = [task("huge", key=f"h{seed}", spec={"seed": seed}) for seed in (1, 2)]
-    _run([*tasks, task("done")], store, diary, command)
-    assert _trained(store) == ["train done 1", "train huge 1 1/4", "train huge 2 1/4"]
-    assert [_status(store, key) for key in ("h1", "h2", "done")] == ["oom", "oom", "done"]
+    fake.run([*tasks, task("done")])
+    assert fake.trained() == ["train done 1", "train huge 1 1/4", "train huge 2 1/4"]
+    assert [fake.status(key) for key in ("h1", "h2", "done")] == ["oom", "oom", "done"]
 
 
 def test_an_engine_that_fails_gives_way_to_the_eager_one_in_a_fresh_process(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
+    fake: FakeWorkers, task: MakeTask
 ) -> None:
     tasks = [task(name, engine="cuda_graph") for name in ("done", "uncaptured", "done too")]
-    _run(tasks, store, diary, command, limits=replace(FEW_ROUNDS, runs_per_process=3))
-    assert _trained(store)[3:] == ["train uncaptured 1 eager", "train done too 1"]
-    assert [_status(store, task.key) for task in tasks] == ["done"] * 3
+    fake.run(tasks, limits=replace(FEW_ROUNDS, runs_per_process=3))
+    assert fake.trained()[3:] == ["train uncaptured 1 eager", "train done too 1"]
+    assert [fake.status(task.key) for task in tasks] == ["done"] * 3
 
 
 def test_runs_do_not_try_an_engine_that_no_probe_could_use(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
+    fake: FakeWorkers, task: MakeTask
 ) -> None:
-    _run([task("uncompiled", engine="compile")], store, diary, command)
-    assert _journal(store) == [
+    fake.run([task("uncompiled", engine="compile")])
+    assert fake.journal() == [
         "probe uncompiled 1",
         "probe uncompiled 1 eager",
         "probe uncompiled 1 eager",
@@ -509,45 +456,47 @@ def test_runs_do_not_try_an_engine_that_no_probe_could_use(
 
 @pytest.mark.parametrize("name", ["uncaptured", "uncompiled"])  # in training, in the probe
 def test_a_run_whose_engine_failed_is_kept_as_the_run_that_was_made(
-    name: str, store: Store, diary: Diary, command: list[str], task: MakeTask
+    fake: FakeWorkers, name: str, task: MakeTask
 ) -> None:
     """The eager engine may draw other random numbers, and then its run has another hash."""
     job = task(name, engine="cuda_graph", eager_key="eager")
     for _ in range(2):  # the second time there is nothing to do
-        _run([job], store, diary, command)
-        assert _trained(store)[-1] == f"train {name} 1 eager"
-    assert len(_trained(store)) == 1 + (name == "uncaptured")
-    assert (_status(store, name), _status(store, "eager")) == ("failed", "done")
-    outcome = store.load_outcome(name) or {}
+        fake.run([job])
+        assert fake.trained()[-1] == f"train {name} 1 eager"
+    assert len(fake.trained()) == 1 + (name == "uncaptured")
+    assert (fake.status(name), fake.status("eager")) == ("failed", "done")
+    outcome = fake.store.load_outcome(name) or {}
     assert (outcome["hash"], outcome["is_fallback"]) == ("eager", True)
     assert outcome["engine_note"] == "not cuda_graph: no capture"
-    _run([replace(job, fresh=True)], store, diary, command)
-    again = [*_trained(store)][1 + (name == "uncaptured") :]
+    fake.run([replace(job, fresh=True)])
+    again = [*fake.trained()][1 + (name == "uncaptured") :]
     assert again == [*[f"train {name} 1"] * (name == "uncaptured"), f"train {name} 1 eager"]
 
 
 def test_a_run_that_another_call_has_finished_meanwhile_is_not_given_up(
-    store: Store, diary: Diary, command: list[str], task: MakeTask, monkeypatch: pytest.MonkeyPatch
+    fake: FakeWorkers, task: MakeTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = task("uncompiled", engine="compile", eager_key="eager")
-    ended = diary.ended
+    ended = fake.diary.ended
 
     def finish_elsewhere(task: Task, outcome: str, *, is_good: bool) -> None:
         ended(task, outcome, is_good=is_good)
-        _done(store, job.key)
+        _done(fake.store, job.key)
 
-    monkeypatch.setattr(diary, "ended", finish_elsewhere)
-    _run([job], store, diary, command)
-    assert _trained(store) == ["train uncompiled 1"]  # which finds it finished
-    assert (_status(store, job.key), store.load("eager")) == ("done", None)
+    monkeypatch.setattr(fake.diary, "ended", finish_elsewhere)
+    fake.run([job])
+    assert fake.trained() == ["train uncompiled 1"]  # which finds it finished
+    assert (fake.status(job.key), fake.store.load("eager")) == ("done", None)
 
 
 def test_a_run_that_was_made_eagerly_before_stands_in_for_one_whose_engine_fails(
-    store: Store, diary: Diary, command: list[str], task: MakeTask
+    fake: FakeWorkers, task: MakeTask
 ) -> None:
-    store.save({"hash": "eager", "status": "done", "error": None, "test": {}, "engine_note": ""})
-    _run([task("uncaptured", engine="cuda_graph", eager_key="eager")], store, diary, command)
-    outcome = store.load_outcome("uncaptured") or {}
+    fake.store.save(
+        {"hash": "eager", "status": "done", "error": None, "test": {}, "engine_note": ""}
+    )
+    fake.run([task("uncaptured", engine="cuda_graph", eager_key="eager")])
+    outcome = fake.store.load_outcome("uncaptured") or {}
     assert (outcome["hash"], outcome["engine_note"]) == ("eager", "not cuda_graph: no capture")
 
 
@@ -576,9 +525,3 @@ def test_a_worker_whose_engine_failed_does_nothing_more(
     assert [each.failure for each in ended] == [None, None, "engine", None, None]
     starts = (store.results / "starts").read_text(encoding="utf-8").split()
     assert len(starts) == len(set(starts)) == 2
-
-
-def _status(store: Store, key: str) -> str:
-    record = store.load(key)
-    assert record is not None
-    return record["status"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -20,35 +21,14 @@ from tests.runner.conftest import MakeTask, training_at
 CPU = Device("cpu")
 
 
-class Calls(ProgressListener):
-    """A listener that keeps what it is called with."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[object, ...]] = []
-
-    def expect(self, *args: object) -> None:
-        self.calls.append(("expect", *args))
-
-    def started(self, *args: object) -> None:
-        self.calls.append(("started", *args))
-
-    def heartbeat(self, *args: object) -> None:
-        self.calls.append(("heartbeat", *args))
-
-    def stalled(self, *args: object) -> None:
-        self.calls.append(("stalled", *args))
-
-    def ended(self, *args: object, is_good: bool) -> None:
-        self.calls.append(("ended", *args, is_good))
-
-    def note(self, *args: object) -> None:
-        self.calls.append(("note", *args))
+def calls() -> Mock:
+    """Return a listener that keeps what it is called with."""
+    return Mock(spec=ProgressListener)
 
 
 def test_the_session_tells_what_is_at_work(tmp_path: Path, task: MakeTask) -> None:
-    calls = Calls()
     good, bad = task("none"), task("learned")
-    with session_file(tmp_path, "pe", calls) as listener:
+    with session_file(tmp_path, "pe", calls()) as listener:
         listener.expect([good, bad], "training 2 runs", 2)
         listener.started(good, CPU)
         listener.started(bad, CPU)
@@ -71,27 +51,27 @@ def test_the_session_tells_what_is_at_work(tmp_path: Path, task: MakeTask) -> No
 
 
 def test_all_is_passed_on(tmp_path: Path, task: MakeTask) -> None:
-    calls, job, heartbeat = Calls(), task("none"), training_at(1)
-    with session_file(tmp_path, "pe", calls) as listener:
+    other, job, heartbeat = calls(), task("none"), training_at(1)
+    with session_file(tmp_path, "pe", other) as listener:
         listener.expect([job], "training", 1)
         listener.started(job, CPU)
         listener.heartbeat(job, heartbeat)
         listener.stalled(job, Silence(120.0, 120.0))
         listener.ended(job, "done", is_good=True)
         listener.note("a note")
-    assert calls.calls == [
-        ("expect", [job], "training", 1),
-        ("started", job, CPU),
-        ("heartbeat", job, heartbeat),
-        ("stalled", job, Silence(120.0, 120.0)),
-        ("ended", job, "done", True),
-        ("note", "a note"),
+    assert other.method_calls == [
+        call.expect([job], "training", 1),
+        call.started(job, CPU),
+        call.heartbeat(job, heartbeat),
+        call.stalled(job, Silence(120.0, 120.0)),
+        call.ended(job, "done", is_good=True),
+        call.note("a note"),
     ]
 
 
 def test_heartbeats_are_written_every_two_seconds(tmp_path: Path, task: MakeTask) -> None:
     now, job, file = [0.0], task("none"), tmp_path / "session.json"
-    listener = SessionFile(Calls(), file, "pe", timer=lambda: now[0])
+    listener = SessionFile(calls(), file, "pe", timer=lambda: now[0])
     listener.started(job, CPU)
     for second, step_written in ((1.0, None), (2.0, 20), (3.5, 20), (4.0, 40)):
         now[0] = second
@@ -108,7 +88,7 @@ def test_status_names_a_silent_run_until_there_is_news(
         print_sessions(sessions(tmp_path), tmp_path)
         return capsys.readouterr().out.splitlines()[1].rpartition(": ")[2]
 
-    with session_file(tmp_path, "pe", Calls(), timer=lambda: seconds[0]) as listener:
+    with session_file(tmp_path, "pe", calls(), timer=lambda: seconds[0]) as listener:
         listener.started(job, CPU)
         listener.heartbeat(job, training_at(4))
         seconds[0] = 120.0
@@ -130,7 +110,7 @@ def test_a_clock_that_is_set_back_changes_no_duration(
 ) -> None:
     hours, job, seconds = iter(range(23, 0, -1)), task("none"), [0.0]
     monkeypatch.setattr(module, "now", lambda: f"2026-11-22T{next(hours):02}:00:00+00:00")
-    with session_file(tmp_path, "pe", Calls(), timer=lambda: seconds[0]) as listener:
+    with session_file(tmp_path, "pe", calls(), timer=lambda: seconds[0]) as listener:
         listener.started(job, CPU)
         seconds[0] = 100.0
         listener.heartbeat(job, Heartbeat("none", "translating test"))
@@ -146,7 +126,7 @@ def test_a_clock_that_is_set_back_changes_no_duration(
 
 def test_a_task_without_heartbeats_is_still_timed(tmp_path: Path, task: MakeTask) -> None:
     present, job, file = [0.0], task("none"), tmp_path / "session.json"
-    listener = SessionFile(Calls(), file, "pe", timer=lambda: present[0])
+    listener = SessionFile(calls(), file, "pe", timer=lambda: present[0])
     listener.started(job, CPU)
     for second, written in ((14.0, 0.0), (15.0, 15.0), (29.0, 15.0), (31.0, 31.0)):
         present[0] = second
@@ -158,7 +138,7 @@ def test_the_phase_after_training_is_not_hidden_by_its_last_step(
     tmp_path: Path, task: MakeTask
 ) -> None:
     file, job = tmp_path / "session.json", task("none")
-    listener = SessionFile(Calls(), file, "pe", timer=iter(range(0, 1000, 10)).__next__)
+    listener = SessionFile(calls(), file, "pe", timer=iter(range(0, 1000, 10)).__next__)
     listener.started(job, CPU)
     listener.heartbeat(job, training_at(100))
     listener.heartbeat(job, Heartbeat("none", "translating test"))
@@ -167,7 +147,7 @@ def test_the_phase_after_training_is_not_hidden_by_its_last_step(
 
 
 def test_a_killed_call_is_told_once(tmp_path: Path) -> None:
-    with session_file(tmp_path, "pe", Calls()) as listener:
+    with session_file(tmp_path, "pe", calls()) as listener:
         listener.expect([], "training", 1)
         (file,) = (tmp_path / "sessions").glob("*.json")
         content = file.read_text()
@@ -188,7 +168,7 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
     (tmp_path / "sessions").write_text("a file where the folder should be")
     with (
         pytest.raises(StoreError, match=r"sessions.*cannot be written"),
-        session_file(tmp_path, "pe", Calls()),
+        session_file(tmp_path, "pe", calls()),
     ):
         pass
 
@@ -196,7 +176,7 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
 def test_a_call_that_ends_while_it_is_read_was_not_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    call = session_file(tmp_path, "pe", Calls())
+    call = session_file(tmp_path, "pe", calls())
     call.__enter__().expect([], "training", 1)
     actual = module.Session
 

@@ -22,9 +22,10 @@ from typing import Any
 
 import pytest
 
+from ablate.processes import descendants
 from ablate.runner.backends.task_queue import JobMessage, TaskQueue
 from ablate.store import Store
-from tests.runner.conftest import SMALL
+from tests.runner.conftest import SMALL, numbers_of
 
 pytest.importorskip("submitit", reason="needs submitit: pip install '.[slurm]'")
 
@@ -102,21 +103,6 @@ def _output(folder: Path, *arguments: str) -> str:
     return text
 
 
-def _numbers(results: Path) -> dict[str, Any]:
-    """Return all of the runs that must not depend on where they are made: bits, not digits."""
-    numbers: dict[str, Any] = {}
-    for folder in sorted((results / "runs").iterdir()):
-        record = Store(results).load(folder.name) or {}
-        curve = (folder / "curve.csv").read_text(encoding="utf-8").splitlines()
-        numbers[folder.name] = {
-            "scores": {key: record[key] for key in ("status", "variant", "dev", "test", "params")},
-            "losses": [line.split(",")[:-1] for line in curve],  # without the time
-            "weights": (folder / "model.safetensors").read_bytes(),
-            "translations": [file.read_bytes() for file in sorted(folder.glob("hypotheses.*.txt"))],
-        }
-    return numbers
-
-
 def _messages(results: Path) -> list[JobMessage]:
     files = (results / "slurm").glob("*/messages/*.jsonl")
     lines = [line for file in files for line in file.read_bytes().splitlines() if line]
@@ -140,19 +126,13 @@ def _wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -
         time.sleep(0.1)
 
 
-def _below(process: int) -> list[int]:
-    """Return the children of a process, their children, and so on."""
-    text = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii")
-    return [each for child in map(int, text.split()) for each in (child, *_below(child))]
-
-
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
     """Return the table and the numbers of the runs without Slurm."""
     folder = tmp_path_factory.mktemp("alone")
     (folder / "study.yaml").write_text(EXPERIMENT)
     text = _output(folder, *RUN, *ONE)
-    return text[text.index("━") :], _numbers(folder / "results")
+    return text[text.index("━") :], numbers_of(folder / "results")
 
 
 @pytest.fixture(params=CLUSTERS)
@@ -221,7 +201,7 @@ def _signal(jobs: list[str], cluster: str) -> None:
         subprocess.run(["scancel", "--signal=USR2", *jobs], check=True)
         return
     for job in jobs:
-        for process in _below(int(job)):
+        for process in descendants(int(job)):
             os.kill(process, signal.SIGUSR2)
 
 
@@ -242,11 +222,11 @@ def test_two_signals_of_slurm_change_no_bit(
     logs = "".join(file.read_text() for file in results.glob("slurm/logs/*.out"))
     assert logs.count("Requeued job") == 2
     assert not list(results.glob("slurm/*/jobs.json"))
-    assert _numbers(results) == alone[1]
+    assert numbers_of(results) == alone[1]
     assert table[table.index("━") :] == alone[0]
 
 
-def test_a_stopped_worker_of_a_job_is_repeated_to_the_same_numbers(
+def test_a_stopped_worker_of_a_job_is_repeated_to_the_samenumbers_of(
     alone: tuple[str, dict[str, Any]], tmp_path: Path
 ) -> None:
     (tmp_path / "study.yaml").write_text(EXPERIMENT)
@@ -256,12 +236,12 @@ def test_a_stopped_worker_of_a_job_is_repeated_to_the_same_numbers(
         _wait_for(lambda: _step(results) > 60, process)
         (queue,) = [TaskQueue(file.parent) for file in results.glob("slurm/*/jobs.json")]
         (job,) = queue.jobs()[0]
-        os.kill(_below(int(job))[-1], signal.SIGSTOP)  # the fork of the worker
+        os.kill(descendants(int(job))[-1], signal.SIGSTOP)  # the fork of the worker
     printed = (tmp_path / "output").read_text(encoding="utf-8")
     assert process.returncode == 0, printed
     assert "no news for 0:10" in printed
     assert "its process was killed; once more, in another process" in printed
-    assert _numbers(results) == alone[1]
+    assert numbers_of(results) == alone[1]
     assert printed[printed.index("━") :] == alone[0]
 
 
