@@ -47,6 +47,8 @@ _DIGEST = "digest"
 class Store:
     """Records and probes under one folder of results.
 
+    Its methods raise a `StoreError` where the system does not let them read or write.
+
     Args:
         results: the folder; made when something is first written.
 
@@ -350,27 +352,23 @@ def _digest(content: Mapping[str, Any]) -> str:
 
 
 def _read_record(path: Path) -> dict[str, Any] | None:
-    try:
-        return _read(path, read_record)
-    except ValueError as error:
-        raise StoreError(
-            f"{path}: {error}; `ablate run` makes the run again, if an experiment needs it"
-        ) from error
+    with readable(path), suppress(FileNotFoundError):
+        try:
+            return parse(path.read_bytes(), read_record)
+        except ValueError as error:
+            raise StoreError(
+                f"{path}: {error}; `ablate run` makes the run again, if an experiment needs it"
+            ) from error
+    return None
 
 
 def _read_unless_damaged(path: Path, check: Check, effect: str) -> dict[str, Any] | None:
-    """Return the content of a file; None, with a warning, if it is damaged."""
-    try:
-        return _read(path, check)
-    except ValueError as error:
-        warnings.warn(f"{path}: {error}; {effect}", DamagedFileWarning, stacklevel=3)
-        return None
-
-
-def _read(path: Path, check: Check) -> dict[str, Any] | None:
-    """Return the content of a file, as `parse` does; None if there is no such file."""
+    """Return the content of a file; None if there is none or, with a warning, it is damaged."""
     with readable(path), suppress(FileNotFoundError):
-        return parse(path.read_bytes(), check)
+        try:
+            return parse(path.read_bytes(), check)
+        except ValueError as error:
+            warnings.warn(f"{path}: {error}; {effect}", DamagedFileWarning, stacklevel=3)
     return None
 
 

@@ -61,8 +61,10 @@ class Device:
         for the next step; otherwise the system would have to provide it page by page at every step.
         """
         gpus = [] if self.index is None else [self.index, *self.others]
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")  # by the driver's names
+        names = map(str, gpus) if visible is None else (visible.split(",")[i].strip() for i in gpus)
         return {
-            "CUDA_VISIBLE_DEVICES": ",".join(map(_driver_name, gpus)),
+            "CUDA_VISIBLE_DEVICES": ",".join(names),
             "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # for deterministic matrix products
             "OMP_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",
@@ -103,7 +105,12 @@ def find(names: str) -> tuple[Device, ...]:
     Raises:
         DeviceError: if a named device is missing; there is no fallback.
     """
-    return (Device("cpu"),) if names == "cpu" else find_among(_n_gpus(), names)
+    if names == "cpu":
+        return (Device("cpu"),)
+    # Before CUDA is initialised, PyTorch asks NVML, which counts GPUs and not MIG instances
+    if torch.cuda.device_count() > 0:
+        torch.cuda.init()
+    return find_among(torch.cuda.device_count(), names)
 
 
 def check_name(names: str) -> None:
@@ -122,9 +129,10 @@ def find_among(n_gpus: int, names: str) -> tuple[Device, ...]:
     if names == "auto":
         return gpus or (Device("cpu"),)
     chosen = dict.fromkeys(int(n) for n in numbers.split(",")) if colon else range(n_gpus)
-    missing = [index for index in chosen if index >= n_gpus]
-    if missing or not gpus:
-        raise DeviceError(f"{names!r} was asked for, but {_available_devices(n_gpus)}")
+    if not gpus or max(chosen) >= n_gpus:
+        available = "no GPU that PyTorch can use; say --device cpu"
+        available = ", ".join(map(str, gpus)) or available
+        raise DeviceError(f"{names!r} was asked for, but this machine has {available}")
     return tuple(gpus[index] for index in chosen)
 
 
@@ -194,26 +202,3 @@ def _quota() -> float:
         quota, period = (int(file.read_text(encoding="ascii")) for file in files)
         limits += [quota / period] if quota > 0 else []
     return min(limits)
-
-
-def _n_gpus() -> int:
-    """Return how many GPUs there are, as CUDA counts them.
-
-    Before CUDA is initialised PyTorch asks NVML, which counts GPUs where CUDA counts MIG instances.
-    """
-    if torch.cuda.device_count() > 0:
-        torch.cuda.init()
-    return torch.cuda.device_count()
-
-
-def _driver_name(index: int) -> str:
-    """Return the name by which the driver knows a GPU that this process may see."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return str(index) if visible is None else visible.split(",")[index].strip()
-
-
-def _available_devices(n_gpus: int) -> str:
-    if n_gpus == 0:
-        return "this machine has no GPU that PyTorch can use; say --device cpu"
-    names = ", ".join(f"cuda:{index}" for index in range(n_gpus))
-    return f"this machine has {names}"

@@ -95,13 +95,8 @@ def match_by_counting(experiment: Experiment) -> Experiment:
 def with_solutions(experiment: Experiment, value_for: Callable[[Row], int | None]) -> Experiment:
     """Return an experiment whose rows have the values that match them to the baseline.
 
-    Args:
-        experiment: with a ``match``.
-        value_for: returns the value of a row, or None if the row is not changed; raises
-            `UnmatchedError`.
-
-    Raises:
-        SpecError: with every row that cannot be matched.
+    ``value_for`` returns the value of a row, or None if the row is not changed, or raises an
+    `UnmatchedError`. A `SpecError` names every row that cannot be matched.
     """
     values: dict[str, int | None] = {}
     reasons: dict[str, str] = {}

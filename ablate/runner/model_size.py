@@ -65,11 +65,8 @@ class _Total:
     """The size of a model that is being assembled."""
 
     def __init__(self, path: str, size: int, path_of_many: str) -> None:
-        self._path = path
-        self._size = size
-        self._path_of_many = path_of_many
-        self._n_bytes = 0
-        self._n_tensors = 0
+        self._path, self._size, self._path_of_many = path, size, path_of_many
+        self._n_bytes = self._n_tensors = 0
 
     def add(self, module: nn.Module, name: str, tensor: Tensor | None) -> None:
         """Count a parameter or a buffer."""

@@ -87,13 +87,7 @@ class Pool:
     ) -> Iterator[TaskOutcome]:
         """Execute all tasks, on the devices that `plan` chooses; yield each when it has ended.
 
-        Args:
-            groups: tasks that share a process, in the order of their `priority`.
-            is_exclusive: whether a group must have its device for itself.
-            shares_cores: whether running groups may use the cores of idle workers.
-
-        Raises:
-            RunError: if every worker slot was lost.
+        The groups are in the order of their `priority`. Arguments as of `WorkerPool`.
         """
         waiting = list(groups)
         while waiting or self._busy:
@@ -287,7 +281,12 @@ class _Worker:
         if self._started is None:
             self._n_devices = group[0].n_devices
             process = self._start(device, group)
-            thread = threading.Thread(target=self._listen, args=(process,), daemon=True)
+
+            def listen() -> None:  # the last message is the process's exit
+                for message in process.messages():
+                    self._messages.put((self, process, message))
+
+            thread = threading.Thread(target=listen, daemon=True)
             thread.start()
             self._started = process, thread
         self.process.begin(group)
@@ -350,11 +349,6 @@ class _Worker:
 
     def _ended(self, task: Task, failure: Failure | None, reason: str | None) -> TaskOutcome:
         return TaskOutcome(task, failure, reason, self.shared_device, self.largest.get(task.key))
-
-    def _listen(self, process: WorkerProcess) -> None:
-        """Forward every message, of which the last is the process's exit."""
-        for message in process.messages():
-            self._messages.put((self, process, message))
 
 
 def _on_one_node(workers: Sequence[_Worker], n: int) -> list[_Worker]:

@@ -94,8 +94,7 @@ def measure_in_turns(
         pool: of workers.
         listener: is called with what happens.
         n_devices: rows measured at the same time.
-        budget: called after the first round: how many seconds the others may take, summed over
-            devices.
+        budget: called after the first round: seconds for the others, summed over devices.
 
     Returns:
         The last attempt at each row in the first round, by its key.

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 
 import torch
 
@@ -79,7 +79,8 @@ class Interleaver:
             self._check_process()
             self._of_thread.number = number
             self._of_thread.random_state = _RandomState(self._device)
-            with _new_stream(self._device):
+            is_cuda = self._device.type == "cuda"
+            with torch.cuda.stream(torch.cuda.Stream(self._device)) if is_cuda else nullcontext():
                 function()
         except EngineError as error:
             self._failure = self._failure or error
@@ -125,8 +126,3 @@ class _RandomState:
         if self._on_gpu is not None:
             generator, own = self._on_gpu
             generator.graphsafe_set_state(own)
-
-
-def _new_stream(device: torch.device) -> AbstractContextManager[object]:
-    """Return a context that computes on a stream of its own; on a CPU it does nothing."""
-    return torch.cuda.stream(torch.cuda.Stream(device)) if device.type == "cuda" else nullcontext()

@@ -221,13 +221,10 @@ def test_the_time_left_stays_in_sixty_columns(watch: Clock, task: MakeTask) -> N
     assert max(map(len, lines)) <= 60
 
 
-@pytest.mark.parametrize(("n_rounds", "text"), [(0, "round 6, row 0 of 2"), (9, "round 6 of 9, ")])
-def test_rounds_are_counted(n_rounds: int, text: str, watch: Clock, task: MakeTask) -> None:
+def test_rounds_are_counted(watch: Clock, task: MakeTask) -> None:
     display = LiveDisplay(_console(is_terminal=True), watch)
-    jobs = [
-        replace(task(name), action="probe", round=5, n_rounds=n_rounds) for name in ("one", "two")
-    ]
+    jobs = [replace(task(name), action="probe", round=5) for name in ("one", "two")]
     display.expect(jobs, "", 1)
     display.started(jobs[0], CPU)
     display.console.print(display._render())
-    assert text in _text(display)
+    assert "round 6, row 0 of 2" in _text(display)

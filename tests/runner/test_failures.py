@@ -140,6 +140,7 @@ ALONE = {"isolation": "device"}
         ("engine", {"engine": "cuda_graph"}, True, 40, {"engine": "eager", "isolation": "process"}),
         ("engine", {"engine": "compile"} | ALONE, False, 40, {"engine": "eager"}),
         ("engine", {"engine": "eager"}, False, 40, None),
+        ("engine", {"engine": "compile", "spec": {"devices_per_run": 2}}, False, 40, None),
         # The rest
         ("process_lost", {"runs_per_process": 4}, True, 40, {}),
         ("stalled", {}, True, 40, {"has_stalled": True}),

@@ -29,7 +29,7 @@ from ablate.runner import rank
 from ablate.runner.backends.local import Local
 from ablate.runner.check import check, check_devices
 from ablate.runner.devices import Device, DeviceFacts
-from ablate.runner.failures import RankLostError, TaskOutcome, retry
+from ablate.runner.failures import RankLostError
 from ablate.runner.other_ranks import joined_ranks
 from ablate.runner.placement import pack_tasks
 from ablate.runner.pool import Pool
@@ -137,12 +137,6 @@ def test_a_run_on_several_devices_shares_no_process(task: MakeTask) -> None:
     tasks = [task(f"run {i}", spec={"devices_per_run": n}) for i, n in enumerate([1, 1, 2, 1])]
     groups = pack_tasks(tasks, 1, lambda _: 8, [math.inf])
     assert [len(group) for group in groups] == [2, 1, 1]
-
-
-def test_a_failed_engine_of_several_devices_is_not_repeated_on_one(task: MakeTask) -> None:
-    one, two = (task("", spec={"devices_per_run": n}, engine="compile") for n in (1, 2))
-    assert retry(TaskOutcome(one, "engine", "a reason")) is not None
-    assert retry(TaskOutcome(two, "engine", "a reason")) is None
 
 
 @pytest.mark.parametrize("engine", ["eager", "data_parallel", "compile"])

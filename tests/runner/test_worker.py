@@ -193,17 +193,6 @@ def test_a_worker_that_still_imports_does_not_outlive_its_parent() -> None:
     assert _is_gone(worker, within_s=2.0)
 
 
-def test_a_run_that_signal_9_has_killed_is_repeated_alone(
-    task: MakeTask, diary: Diary, store: Store
-) -> None:
-    diary.on_sign = _at_work(lambda _, fork: os.kill(fork, signal.SIGKILL))
-    long = {"training": {**SMALL["training"], "steps": 200}}
-    _run([_task(task, "long", **long), _task(task, "short")], diary, store)
-    assert diary.begun == ["long", "short", "long"]
-    assert _outcomes(store, "long", "short") == [("done", None), ("done", None)]
-    assert (store.load("long") or {})["micro_batching"] is None
-
-
 def test_a_stopped_worker_lets_its_fork_save_what_it_has(
     task: MakeTask, diary: Diary, store: Store
 ) -> None:

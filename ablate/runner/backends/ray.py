@@ -196,7 +196,8 @@ class RayProcess:
     def messages(self) -> Iterator[Message]:
         try:
             while not self._ended.is_set():
-                for relayed in self._receive():
+                receive = self._relay.receive.options(concurrency_group="receive")
+                for relayed in ray.get(receive.remote()):
                     if relayed.is_last:
                         self._ended.set()
                     yield self._store_bundles(relayed)
@@ -222,10 +223,6 @@ class RayProcess:
 
     def close(self) -> None:
         return
-
-    def _receive(self) -> Sequence[RelayedMessage]:
-        receive = self._relay.receive.options(concurrency_group="receive")
-        return ray.get(receive.remote())
 
     def _store_bundles(self, relayed: RelayedMessage) -> Message:
         """Write the bundles of a message into the store; return the message."""

@@ -131,7 +131,14 @@ class Relay:
     def _prepared(self, group: TaskGroup, needed: Bundle) -> TaskGroup:
         """Return the group with its folder of results: if not the driver's, a new temporary one."""
         if not self._is_shared:
-            self._folder = _temporary_folder(needed)
+            scratch = cache_folder("scratch")
+            scratch.mkdir(parents=True, exist_ok=True)
+            self._folder = Path(tempfile.mkdtemp(dir=scratch))
+            try:
+                write(needed, self._folder)
+            except StoreError:
+                remove_tree(self._folder, ignore_errors=True)
+                raise
             group = tuple(replace(task, results=self._folder) for task in group)
         for task in group:
             task.log.parent.mkdir(parents=True, exist_ok=True)
@@ -169,16 +176,3 @@ class Relay:
             remove_tree(self._folder, ignore_errors=True)
             return bundles
         return {}
-
-
-def _temporary_folder(content: Bundle) -> Path:
-    """Return a new folder with these files; there is none if they cannot be written."""
-    scratch = cache_folder("scratch")
-    scratch.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=scratch))
-    try:
-        write(content, folder)
-    except StoreError:
-        remove_tree(folder, ignore_errors=True)
-        raise
-    return folder

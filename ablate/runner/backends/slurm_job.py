@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -84,16 +84,12 @@ class QueueJob:
             except StoppedError:
                 queue.requeue(job)
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            if is_local or not self._outlives_signal():
+            deadline = time.monotonic() + (0.0 if is_local else _SIGNAL_TIMEOUT_S)
+            while time.monotonic() < deadline and self.folder.exists():  # Slurm ends the job
+                time.sleep(_POLL_S)
+            if is_local or not self.folder.exists():
                 return
             signal.signal(signal.SIGTERM, _raise_stopped)
-
-    def _outlives_signal(self) -> bool:
-        """Wait for Slurm to end the job; return True if it does not, False if nothing is left."""
-        deadline = time.monotonic() + _SIGNAL_TIMEOUT_S
-        while time.monotonic() < deadline and self.folder.exists():
-            time.sleep(_POLL_S)
-        return self.folder.exists()
 
     def _slots(self, queue: TaskQueue) -> list[Device]:
         """Return one device for each worker of this job."""
@@ -122,7 +118,11 @@ class QueueJob:
                 Pool(slots, writer, self._start, SAVE_TIMEOUT_S, self.stall_after)
             )
             while True:
-                if entries := list(_take_entries(queue, job, len(slots))):
+                entries, n_free = list[Entry](), len(slots)
+                while n_free > 0 and (entry := queue.take(job)):
+                    entries.append(entry)  # runs for all slots, or one entry with probes
+                    n_free -= entry.n_slots if entry.tasks[0].action == "train" else n_free
+                if entries:
                     with self._listed(entries[0].tasks[0]) as writer.listener:
                         _run_entries(entries, pool, writer)
                     idle_since = time.monotonic()
@@ -145,13 +145,6 @@ class QueueJob:
 
 def _raise_stopped(_: int, __: FrameType | None) -> None:
     raise StoppedError("the job was asked to stop")
-
-
-def _take_entries(queue: TaskQueue, job: str, n_slots: int) -> Iterator[Entry]:
-    """Take training entries for all slots, or one entry with probes."""
-    while n_slots > 0 and (entry := queue.take(job)):
-        yield entry
-        n_slots -= entry.n_slots if entry.tasks[0].action == "train" else n_slots
 
 
 def _run_entries(entries: Sequence[Entry], pool: Pool, writer: _MessageWriter) -> None:

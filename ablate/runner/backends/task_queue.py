@@ -188,7 +188,11 @@ class TaskQueue:
         for path in sorted((self.folder / "messages").glob("*.jsonl")):
             for message in self._new_in(path):
                 place = message.entry, message.key, message.kind
-                latest[place] = _with_batch_of(latest.get(place), message)
+                earlier, heartbeat = latest.get(place), message.heartbeat
+                if heartbeat and not heartbeat.largest_batch and earlier and earlier.heartbeat:
+                    largest_batch = earlier.heartbeat.largest_batch
+                    heartbeat = replace(heartbeat, largest_batch=largest_batch)
+                latest[place] = replace(message, heartbeat=heartbeat)
         order = ("started", "heartbeat", "stalled", "ended")
         return sorted(latest.values(), key=lambda message: order.index(message.kind))
 
@@ -231,15 +235,6 @@ class TaskQueue:
         except FileNotFoundError:
             return [], ""
         return content["jobs"], content["cluster"]
-
-
-def _with_batch_of(earlier: JobMessage | None, message: JobMessage) -> JobMessage:
-    """Return a message with the largest batch of an earlier heartbeat, if it has none itself."""
-    heartbeat = message.heartbeat
-    if heartbeat is None or heartbeat.largest_batch or not (earlier and earlier.heartbeat):
-        return message
-    largest_batch = earlier.heartbeat.largest_batch
-    return replace(message, heartbeat=replace(heartbeat, largest_batch=largest_batch))
 
 
 def _entry(path: Path, *, is_over: bool = False) -> Entry:
