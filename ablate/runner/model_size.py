@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.modules.module import (
@@ -15,6 +14,7 @@ from torch.nn.modules.module import (
 from ablate.config import RunSpec
 from ablate.config.inheritance import SIDES
 from ablate.errors import AblateError, first_line_with_type
+from ablate.record import leaves
 from ablate.registry import RefusedError
 
 MAX_BYTES = 2**47
@@ -36,7 +36,9 @@ def bounded(run: RunSpec) -> Iterator[None]:
         RefusedError: if it does, or if PyTorch cannot compute with its sizes. The path is that of
             the largest size that the run chooses.
     """
-    path, size = max(_sizes(run), key=lambda each: each[1])
+    chosen = leaves(run.model_dump(include={"model", "tokenizer"}))
+    whole = ((path, value) for path, value in chosen if type(value) is int)  # True is none
+    path, size = max(whole, key=lambda each: each[1])
     if size > MAX_BYTES:
         raise RefusedError(path, f"{size:,} {_EXCEEDS_BYTES}")
     n_layers = max(run.model.stack(side).n_layers for side in SIDES)
@@ -88,15 +90,3 @@ _EXCEED_TENSORS = (
     f"exceed the bound of {MAX_TENSORS:,}, five times the parameters and buffers of 1,000 layers; "
     "choose fewer layers or experts"
 )
-
-
-def _sizes(run: RunSpec) -> Iterator[tuple[str, int]]:
-    """Yield every whole number that the model or its tokenizer chooses, with its dotted path."""
-    chosen = run.model_dump(include={"model", "tokenizer"})
-    stack: list[tuple[str, Any]] = list(chosen.items())
-    while stack:
-        path, value = stack.pop()
-        if isinstance(value, Mapping):
-            stack += [(f"{path}.{key}", below) for key, below in value.items()]
-        elif isinstance(value, int) and not isinstance(value, bool):
-            yield path, value

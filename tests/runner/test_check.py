@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ablate.config import ModelSpec, load
+from ablate.config import Experiment, ModelSpec, load
 from ablate.errors import SpecError
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
@@ -21,16 +21,20 @@ SMOOTHED = sorted(
 )
 
 
+def _load(folder: Path, text: str) -> Experiment:
+    file = folder / "study.yaml"
+    file.write_text(text, encoding="utf-8")
+    return load(file)
+
+
 def _check(folder: Path, objective: str, *, masks: bool) -> None:
-    file = folder / "smoothed.yaml"
-    file.write_text(
+    text = (
         "tokenizer: word\n"
         "model:\n  dims: {d_model: 16, n_heads: 2, max_len: 32}\n"
         f"  n_layers: 1\n  embedding: {{name: tied, mask_unwritten: {str(masks).lower()}}}\n"
-        f"training:\n  objective: {objective}\n",
-        encoding="utf-8",
+        f"training:\n  objective: {objective}\n"
     )
-    check(load(file))
+    check(_load(folder, text))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +49,7 @@ def _check(folder: Path, objective: str, *, masks: bool) -> None:
 )
 def test_smoothing_over_masked_tokens_is_refused(objective: str, tmp_path: Path) -> None:
     _check(tmp_path, objective, masks=False)
-    reason = r"smoothed\.yaml:7:14: training\.objective: smooths over tokens .* form: unmasked}"
+    reason = r"study\.yaml:7:14: training\.objective: smooths over tokens .* form: unmasked}"
     with pytest.raises(SpecError, match=reason):
         _check(tmp_path, objective, masks=True)
 
@@ -72,15 +76,14 @@ def test_smoothing_over_what_is_not_masked_is_refused_where_nothing_is(tmp_path:
 
 @pytest.mark.parametrize("attention", sorted(slots()["attention"]))
 def test_coverage_takes_shares_of_attention(attention: str, tmp_path: Path) -> None:
-    file = tmp_path / "covered.yaml"
     model = f"{{decoder: {{cross_attention: {attention}}}}}"
     text = f"decoding: {{name: beam, coverage: 0.2}}\nmodel: {model}\n"
-    file.write_text(text, encoding="utf-8")
+    experiment = _load(tmp_path, text)
     if attention not in ("differential", "talking_heads"):
-        check(load(file))
+        check(experiment)
         return
     with pytest.raises(SpecError, match=rf":1:11: decoding: .* {attention} has negative weights"):
-        check(load(file))
+        check(experiment)
 
 
 @pytest.mark.parametrize("name", SMOOTHED)
@@ -109,30 +112,26 @@ def test_rows_that_are_one_run_on_a_device_are_refused(
 ) -> None:
     for name in ("once", "again"):
         (tmp_path / f"{name}.txt").write_text("the same\n", encoding="utf-8")
-    file = tmp_path / "twins.yaml"
-    file.write_text(
+    text = (
         "tokenizer: word\n"
         "model: {dims: {d_model: 16, n_heads: 2, max_len: 32}, n_layers: 1}\n"
         "training:\n  precision: auto\n  teacher: once.txt\n"
         "variants:\n  other: {training.precision: fp32}\n"
-        f"  same: {variant}\n",
-        encoding="utf-8",
+        f"  same: {variant}\n"
     )
     monkeypatch.setattr(devices, "has_bf16", lambda _: True)
     with pytest.raises(SpecError) as refusal:
-        check_distinct(load(file), Device("cpu"))
-    assert f"twins.yaml{at}: {reason}; remove one" in str(refusal.value)
+        check_distinct(_load(tmp_path, text), Device("cpu"))
+    assert f"study.yaml{at}: {reason}; remove one" in str(refusal.value)
     assert "'other'" not in str(refusal.value)
 
 
 def test_each_distinct_model_is_assembled_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "rows.yaml"
-    file.write_text(
+    text = (
         "model: {dims: {d_model: 16, n_heads: 2, max_len: 32}, n_layers: 1}\n"
-        "grid: {model.norm: [layer, rms], training.clip: [1, 2, 3], model.n_layers: [1, 2]}\n",
-        encoding="utf-8",
+        "grid: {model.norm: [layer, rms], training.clip: [1, 2, 3], model.n_layers: [1, 2]}\n"
     )
     models: list[ModelSpec] = []
 
@@ -141,29 +140,22 @@ def test_each_distinct_model_is_assembled_once(
         return assemble(model, vocabulary, pad)
 
     monkeypatch.setattr("ablate.runner.check.assemble", counted)
-    experiment = load(file)
+    experiment = _load(tmp_path, text)
     check(experiment)
     assert (len(experiment.rows), len(models), len(set(models))) == (13, 4, 4)
 
 
 def test_every_row_with_a_refused_model_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "rows.yaml"
     head = "model: {dims: {d_model: 15, n_heads: 3, max_len: 32}}\nvariants:\n"
     rows = [f"  v{n}: {{model.position: rotary, training.clip: {n}}}\n" for n in (1, 2, 3)]
-    file.write_text(head + "".join(rows), encoding="utf-8")
     with pytest.raises(SpecError, match="d_k") as refusal:
-        check(load(file))
+        check(_load(tmp_path, head + "".join(rows)))
     assert [f"variants.v{n}" in str(refusal.value) for n in (1, 2, 3)] == [True] * 3
 
 
 def test_rows_that_differ_on_a_device_are_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "precisions.yaml"
-    file.write_text(
-        "tokenizer: word\ntraining: {precision: auto}\n"
-        "variants: {bf16: {training.precision: bf16}}\n",
-        encoding="utf-8",
-    )
+    text = "training: {precision: auto}\nvariants: {bf16: {training.precision: bf16}}\n"
     monkeypatch.setattr(devices, "has_bf16", lambda _: False)
-    check_distinct(load(file), Device("cpu"))
+    check_distinct(_load(tmp_path, text), Device("cpu"))

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ablate.runner.devices import Device
 from ablate.runner.display import Display, LiveDisplay, PlainDisplay, display, format_duration
-from ablate.runner.task import Heartbeat, Silence
+from ablate.runner.task import Heartbeat, Silence, Task
 from tests.runner.conftest import Clock, MakeTask, training_at
 
 CPU = Device("cpu")
@@ -24,6 +24,13 @@ def _console(*, is_terminal: bool = False) -> Console:
 def _text(display: Display) -> str:
     assert isinstance(display.console.file, io.StringIO)
     return display.console.file.getvalue()
+
+
+def _started(make: MakeTask, watch: Clock) -> tuple[PlainDisplay, Task]:
+    """Return a display that was told of the start of a task."""
+    display, job = PlainDisplay(_console(), watch), make("none")
+    display.started(job, CPU)
+    return display, job
 
 
 @pytest.fixture
@@ -54,10 +61,7 @@ def test_lines_tell_of_start_progress_and_end(watch: Clock, task: MakeTask) -> N
 
 
 def test_lines_are_few(watch: Clock, task: MakeTask) -> None:
-    display = PlainDisplay(_console(), watch)
-    job = task("none")
-    display.expect([job], "training", 1)
-    display.started(job, CPU)
+    display, job = _started(task, watch)
     for step in range(1, 101):  # a minute: at most one line every 15 seconds
         watch.now = 0.6 * step
         display.heartbeat(job, training_at(step))
@@ -69,8 +73,7 @@ def test_lines_are_few(watch: Clock, task: MakeTask) -> None:
 
 
 def test_a_silent_run_is_named_until_there_is_news(watch: Clock, task: MakeTask) -> None:
-    display, job = PlainDisplay(_console(), watch), task("none")
-    display.started(job, CPU)
+    display, job = _started(task, watch)
     display.heartbeat(job, training_at(4))
     watch.now = 120.0
     display.stalled(job, Silence(120.0, 120.0))
@@ -98,8 +101,7 @@ def test_a_silent_run_has_no_time_left_in_the_live_table(watch: Clock, task: Mak
 
 
 def test_the_time_in_a_phase_counts_from_its_first_heartbeat(watch: Clock, task: MakeTask) -> None:
-    display, job = PlainDisplay(_console(), watch), task("none")
-    display.started(job, CPU)
+    display, job = _started(task, watch)
     for second in range(121):
         watch.now = float(second)
         display.heartbeat(job, Heartbeat("none", "translating test"))
@@ -147,8 +149,7 @@ def test_durations_are_short(seconds: float, text: str) -> None:
 
 
 def test_no_line_is_more_than_two_minutes_away(watch: Clock, task: MakeTask) -> None:
-    display, job = PlainDisplay(_console(), watch), task("none")
-    display.started(job, CPU)
+    display, job = _started(task, watch)
     for now, n_lines in ((60.0, 1), (119.0, 1), (121.0, 2), (200.0, 2), (242.0, 3)):
         watch.now = now
         display.heartbeat(job, training_at(step=1))

@@ -52,6 +52,7 @@ from tests.runner.conftest import (
     small_spec,
 )
 
+Make = Callable[[str], Task]
 FEW = {"steps": 40, "evaluate_every": 10, "batch_tokens": 200}
 
 
@@ -59,7 +60,7 @@ BOTH = pytest.mark.parametrize("make", ["distributed", "fully_sharded"], indirec
 
 
 @pytest.fixture
-def make(task: MakeTask, request: pytest.FixtureRequest) -> Callable[[str], Task]:
+def make(task: MakeTask, request: pytest.FixtureRequest) -> Make:
     """Make a run on two devices; the parameter is its engine."""
     engine = getattr(request, "param", "distributed")
     spec = small_spec(devices_per_run=2, training={**SMALL["training"], **FEW})
@@ -189,9 +190,7 @@ def test_all_rows_have_as_many_devices(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def start_rank(
-    make: Callable[[str], Task], store: Store, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[int], int]:
+def start_rank(make: Make, store: Store, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], int]:
     """Start one of the two ranks of a run as torchrun does; return its exit status."""
     file = store.results / "task.json"
     file.write_text(make("run").to_line(), encoding="utf-8")
@@ -295,7 +294,7 @@ class TestWithProcesses:
 
     @BOTH
     def test_a_lost_rank_ends_the_run_and_the_next_call_continues_it(
-        self, make: Callable[[str], Task], store: Store, monkeypatch: pytest.MonkeyPatch
+        self, make: Make, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(loop, "_CHECKPOINT_SECONDS", 0.0)
 
@@ -317,9 +316,7 @@ class TestWithProcesses:
         _assert_same(store, "cut", "whole")
 
     @BOTH
-    def test_a_stopped_run_goes_on_with_the_same_numbers(
-        self, make: Callable[[str], Task], store: Store
-    ) -> None:
+    def test_a_stopped_run_goes_on_with_the_same_numbers(self, make: Make, store: Store) -> None:
         calls: list[None] = []
 
         def should_stop() -> bool:
@@ -333,7 +330,7 @@ class TestWithProcesses:
         _assert_same(store, "cut", "whole")
 
     def test_what_goes_wrong_in_another_rank_is_the_reason(
-        self, make: Callable[[str], Task], store: Store, monkeypatch: pytest.MonkeyPatch
+        self, make: Make, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         own = os.getpid()
         compute = Distributed.forward_backward
@@ -349,7 +346,7 @@ class TestWithProcesses:
         assert lost.value.failure == "memory"
 
     def test_a_rank_that_does_not_answer_is_not_waited_for_without_end(
-        self, make: Callable[[str], Task], monkeypatch: pytest.MonkeyPatch
+        self, make: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(training_ranks, "TIMEOUT", timedelta(seconds=2))
         monkeypatch.setattr(ranks_module, "_GRACE_S", 0.1)
@@ -364,7 +361,7 @@ class TestWithProcesses:
         assert _other_ranks(os.getpid()) == []
 
     def test_a_first_rank_that_does_not_notice_a_loss_ends_with_the_reason(
-        self, make: Callable[[str], Task], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+        self, make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         monkeypatch.setattr(ranks_module, "_GRACE_S", 0.1)
 
@@ -382,7 +379,7 @@ class TestWithProcesses:
         assert last == "rank 1 of 2: ValueError: a reason"
 
     def test_a_killed_rank_disturbs_no_packed_group_and_is_repeated(
-        self, task: MakeTask, make: Callable[[str], Task], diary: Diary, store: Store
+        self, task: MakeTask, make: Make, diary: Diary, store: Store
     ) -> None:
         store.save_probe("measured", MEASURED)
         slots = [Device("cpu")] * 3
@@ -409,7 +406,7 @@ class TestWithProcesses:
             _assert_same(store, key, "alone")
 
     def test_a_rank_that_sleeps_is_in_the_log_and_its_run_is_repeated(
-        self, make: Callable[[str], Task], diary: Diary, store: Store
+        self, make: Make, diary: Diary, store: Store
     ) -> None:
         store.save_probe("measured", MEASURED)
         command = changed_worker(SLEEPY.format(marker=str(store.results / "slept")))
@@ -422,9 +419,7 @@ class TestWithProcesses:
         assert "its process was killed" in log
 
     @BOTH
-    def test_torchrun_starts_the_ranks_of_the_same_run(
-        self, make: Callable[[str], Task], store: Store
-    ) -> None:
+    def test_torchrun_starts_the_ranks_of_the_same_run(self, make: Make, store: Store) -> None:
         run_one(make("whole"), store, lambda *_: None, lambda: False)
         file = store.results / "task.json"
         file.write_text(make("torchrun").to_line(), encoding="utf-8")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -176,8 +175,3 @@ def test_a_run_says_that_it_goes_on_with_every_batch_that_it_evaluates_or_transl
     )
     assert set(goes_on) == set(phases[2:])
     assert {"training", "measuring dev", "translating test_novel"} < set(goes_on)
-
-
-def test_a_task_survives_the_way_to_its_worker(job: Task) -> None:
-    assert Task.from_line(job.to_line()) == job
-    assert isinstance(Task.from_line(job.to_line()).results, Path)

@@ -20,7 +20,7 @@ from ablate.runner.backends.contract import BackendRequest, ClusterError
 from ablate.runner.devices import Device, DeviceFacts
 from ablate.runner.failures import retry
 from ablate.runner.placement import one_per_process
-from ablate.runner.task import Heartbeat, Silence
+from ablate.runner.task import Heartbeat, Silence, Task
 from ablate.runner.watchdog import Watchdog
 from ablate.store import Store
 from tests.runner.conftest import Diary, MakeTask
@@ -31,7 +31,7 @@ from ablate.runner.backends import job_follower, slurm, slurm_cluster
 from ablate.runner.backends.job_follower import JobFollower
 from ablate.runner.backends.slurm_cluster import minutes_of, read_options
 from ablate.runner.backends.slurm_job import QueueJob
-from ablate.runner.backends.task_queue import JobMessage, TaskQueue
+from ablate.runner.backends.task_queue import Entry, JobMessage, TaskQueue
 
 ROOT = Path(__file__).parents[2]
 HARDWARE = {"device": "cuda", "device_name": "a GPU", "cpu": "a CPU", "cpu_kind": "its kind"}
@@ -203,6 +203,14 @@ def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskQueue:
     return queue
 
 
+def _taken(queue: TaskQueue, *tasks: Task) -> Entry:
+    """Return a new entry that a job has taken."""
+    queue.add(one_per_process(tasks))
+    entry = queue.take("7_0")
+    assert entry is not None
+    return entry
+
+
 def _ended(monkeypatch: pytest.MonkeyPatch, **states: str) -> None:
     monkeypatch.setattr(slurm_cluster, "ended_jobs", lambda jobs, _: states)
 
@@ -249,9 +257,7 @@ def test_what_a_job_takes_with_it_is_told_with_its_state(
     state: str, failures: list[str], queue: TaskQueue, task: MakeTask, diary: Diary,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    queue.add(one_per_process([task("a")]))
-    entry = queue.take("7_0")
-    assert entry is not None
+    entry = _taken(queue, task("a"))
     queue.post(JobMessage("started", entry.name, "a", "7_0", Device("cpu")))
     heartbeat = Heartbeat("a", "training", largest_batch=9)
     queue.post(JobMessage("heartbeat", entry.name, "a", "7_0", heartbeat=heartbeat))
@@ -264,9 +270,7 @@ def test_what_a_job_takes_with_it_is_told_with_its_state(
 def test_a_silent_job_is_killed_and_its_task_counts_as_stalled(
     queue: TaskQueue, task: MakeTask, diary: Diary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue.add(one_per_process([task("a")]))
-    entry = queue.take("7_0")
-    assert entry is not None
+    entry = _taken(queue, task("a"))
     task("a").log.parent.mkdir(parents=True)
     queue.post(JobMessage("started", entry.name, "a", "7_0", Device("cpu")))
     queue.post(
@@ -317,9 +321,7 @@ def test_what_is_lost_under_two_calls_is_told_to_both(
     is_removed: bool, queue: TaskQueue, task: MakeTask, diary: Diary,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    queue.add(one_per_process([task("a"), task("b")]))
-    entry = queue.take("7_0")
-    assert entry is not None
+    entry = _taken(queue, task("a"), task("b"))
     monkeypatch.setattr(job_follower, "_CHECK_S", {"slurm": 0.0, "": 0.0})
     polls = iter(range(4))  # after which it counts as waiting for ever
     clock = SimpleNamespace(sleep=lambda _: next(polls), monotonic=lambda: 0.0)
