@@ -8,7 +8,7 @@ from typing import Any
 from ablate.console import Console
 from ablate.runner import devices
 from ablate.runner.devices import Device
-from ablate.runner.staleness import stale_remarks
+from ablate.runner.provenance import stale_remarks
 from ablate.store import is_finished
 
 
