@@ -72,6 +72,17 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def kill_tree(pid: int) -> None:
+    """Kill a process and, on Linux, its descendants.
+
+    They end with their parents by themselves, but for one that was stopped before it asked for
+    that: it would hold the locks that it has inherited.
+    """
+    for each in (pid, *descendants(pid)):
+        with suppress(ProcessLookupError):
+            os.kill(each, signal.SIGKILL)
+
+
 def print_stacks_on_signal() -> None:
     """Print the Python stacks of all threads on standard error at every `STACK_SIGNAL`."""
     faulthandler.register(STACK_SIGNAL, file=2)

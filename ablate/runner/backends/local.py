@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ablate.processes import request_stacks, signal_blocked
+from ablate.processes import kill_tree, request_stacks, signal_blocked
 from ablate.runner import devices
 from ablate.runner.backends.contract import Backend, BackendRequest
 from ablate.runner.devices import Device
@@ -110,7 +110,8 @@ class LocalProcess:
         return True
 
     def kill(self) -> None:
-        self._process.kill()
+        if self.is_running:  # else its number may be another's
+            kill_tree(self._process.pid)
 
     def close(self) -> None:
         assert self._process.stdin is not None, "it is a pipe"
