@@ -402,7 +402,22 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "sum -> the mean: logarithms.sum",
         "two loadings are equal, and their product is scaled to the correlation",
     ),
-    ("analysis/comparison.py", "Difference.p", "Or -> And*", "all three are there, or none"),
+    ("analysis/comparison.py", "Difference.*", "Or -> And*", "all of them are there, or none"),
+    (
+        "analysis/dunnett.py",
+        "loadings_of",
+        "1.0 -> 2.0: 1.0",
+        "the diagonal is left out afterwards",
+    ),
+    ("analysis/dunnett.py", "_noncentrality", "drop the second term: critical*", _SAME_ROOT),
+    ("analysis/dunnett.py", "_critical", "Lt -> LtE: high*", _NEVER_JUST),
+    ("analysis/spreads.py", "errors", "swap moderated and pooled*", "a maximum is symmetric"),
+    (
+        "analysis/spreads.py",
+        "_own",
+        "1 -> 2: 1 (3)",
+        "of a row that stands out it is larger than 2",
+    ),
     ("analysis/measures.py", "_paired", "swap the first two*", "only their variance is used"),
     (
         "analysis/two_tables.py",

@@ -151,3 +151,10 @@ def test_the_smallest_detectable_difference_is_that_of_the_noncentral_t() -> Non
     rng = np.random.default_rng(1)
     t = (rng.normal(size=400_000) + shift) / np.sqrt(rng.chisquare(8, 400_000) / 8)
     assert (np.abs(t) > critical).mean() == pytest.approx(0.8, abs=0.003)
+
+
+def test_what_is_detected_on_the_wrong_side_counts_too() -> None:
+    """Which matters where the constant is small; against scipy's noncentral distribution."""
+    shift = smallest_detectable(1.0, 0.5, 10.0)
+    power = stats.nct.sf(0.5, 10, shift) + stats.nct.cdf(-0.5, 10, shift)
+    assert power == pytest.approx(0.8, abs=1e-6)

@@ -82,18 +82,21 @@ def test_one_shared_seed_of_a_row_that_departed_is_not_judged_by_the_other_rows(
     assert (own.n, own.interval) == (1, None)
 
 
-def test_a_row_that_departed_is_judged_by_its_own_quadruples() -> None:
+@pytest.mark.parametrize("n_shared", [2, 5])
+def test_a_row_that_departed_is_judged_by_its_own_quadruples(n_shared: int) -> None:
     """Student's interval of their mean, on one degree of freedom less than there are."""
     rng = np.random.default_rng(6)
     values = {row: {seed: rng.normal() for seed in range(1, 6)} for row in ROWS}
     values |= {f"other {n}": {seed: rng.normal() for seed in range(1, 6)} for n in range(4)}
     values["both"] = {seed: 900 * value for seed, value in values["both"].items()}
+    shared = range(1, n_shared + 1)
+    values["neither"] = {seed: values["neither"][seed] for seed in shared}
     compared = compare({row: values[row] for row in reversed(values)})
     assert compared.departed == ("both",)
     (actual,) = interactions([ROWS], values, compared)
     contrasts = [
         values["both"][s] - values["first"][s] - values["second"][s] + values["neither"][s]
-        for s in range(1, 6)
+        for s in shared
     ]
     expected = stats.ttest_1samp(contrasts, 0).confidence_interval()
     assert actual is not None

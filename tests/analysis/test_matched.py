@@ -9,7 +9,7 @@ import pytest
 from scipy import integrate, stats
 
 from ablate.analysis.spreads import PRIOR_DF
-from ablate.analysis.two_tables import RowSample, Shift, compare_matched
+from ablate.analysis.two_tables import RowSample, Shift, _chance, _Error, compare_matched
 
 SEEDS = (1, 2, 3, 4)
 
@@ -138,3 +138,9 @@ def test_of_two_rows_neither_departs() -> None:
 def test_two_samples_without_spread_have_the_degrees_of_freedom_of_both() -> None:
     shift = compare_matched({"a": (sample(1.0, 1.0, 1.0), sample(2.0, 2.0, first=11))})["a"]
     assert (shift.estimate, shift.standard_error, shift.df) == (1.0, 0.0, 3)
+
+
+def test_the_chance_of_so_large_a_spread_is_that_of_an_f_test() -> None:
+    pool = {"a": _Error(1.0, 3), "b": _Error(2.0, 4), "wild": _Error(6.0, 2)}
+    rest = (1.0 * 3 + 2.0 * 4) / 7
+    assert _chance(pool, "wild") == pytest.approx(stats.f.sf(6.0 / rest, 2, 7))
