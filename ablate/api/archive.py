@@ -21,7 +21,7 @@ from functools import partial
 from io import BytesIO
 from itertools import chain, groupby
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, cast, get_args
 
 from ablate import config
 from ablate.api.remarks import print_remark
@@ -30,7 +30,7 @@ from ablate.api.selection import RunLookup, key_of, match_keys, select
 from ablate.api.selection import stored as stored_records
 from ablate.compression import Unpacked
 from ablate.errors import SpecError, StoreError
-from ablate.record import read_match, read_record, speed_sessions
+from ablate.record import Status, read_match, read_record, speed_sessions
 from ablate.runner.run_files import Bundle, tidy, write
 from ablate.store import (
     Store,
@@ -119,7 +119,7 @@ def archive(
     if content not in CONTENTS:
         raise SpecError(no_such("content", content, CONTENTS))
     stored = [run for run in runs(results, specs=specs) if run.experiments]
-    ended = [run for run in stored if run.status not in ("unfinished", "unreadable")]
+    ended = [run for run in stored if run.status in get_args(Status)]
     if not ended:
         names = ", ".join(map(str, specs))
         raise StoreError(f"{store.results} holds no run of {names} that has ended")

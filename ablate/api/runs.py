@@ -38,7 +38,7 @@ from ablate.store import Store
 from ablate.wording import no_such
 from ablate.writing import remove_tree
 
-STATUSES = (*get_args(Status), "unfinished", "unreadable")
+STATUSES = (*get_args(Status), "unfinished", "unreadable", "link")
 """What has become of a stored run."""
 
 _HASH = re.compile(r"[0-9a-f]{16}")
@@ -264,7 +264,7 @@ def _every_run(store: Store, needed: dict[str, set[str]]) -> list[StoredRun]:
             heading = headings.get(folder.name) or store.heading(folder.name)
         except StoreError:
             heading = Heading("unreadable")
-        heading = heading or Heading("unfinished")
+        heading = Heading("link") if is_link else heading or Heading("unfinished")
         run = StoredRun(
             run=folder.name,
             experiment=heading.experiment,
