@@ -31,10 +31,10 @@ def picture() -> str:
         lines = report.render(table, "terminal", width=WIDTH, is_coloured=True).splitlines()
     rules = [number for number, line in enumerate(lines) if "━" in line]
     last = takewhile(lambda line: "\x1b[1m" in line, reversed(lines))  # what they come to
-    shown = [*lines[: rules[1] + 1], *reversed(list(last))]
+    first_lines = [*lines[: rules[1] + 1], *reversed(list(last))]
     console = Console(record=True, width=WIDTH, file=io.StringIO())
     console.print("[bold green]$[/] ablate run experiments/pe.yaml", highlight=False)
-    console.print(Text.from_ansi("\n".join(shown)))
+    console.print(Text.from_ansi("\n".join(first_lines)))
     without_fonts = re.sub(r"@font-face \{\{.*?\}\}\n", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
     return console.export_svg(title="", theme=MONOKAI, code_format=without_fonts, unique_id="table")
 

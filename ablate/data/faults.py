@@ -52,16 +52,16 @@ class Fault:
 def faults(text: CorpusText) -> list[Fault]:
     """Return the faults of a text, which is read twice; one number per training pair is kept."""
     tests = {"dev": text.dev, **text.tests}
-    found = [*_repeated("train", text.train), *_same_sides("train", text.train)]
+    result = [*_repeated("train", text.train), *_same_sides("train", text.train)]
     for name, split in tests.items():
-        found += _in_train(name, split, text.train)
+        result += _in_train(name, split, text.train)
         if name != "dev":
-            found += _in_dev(name, split, text.dev)
+            result += _in_dev(name, split, text.dev)
             if not text.is_tokenised:
-                found += _in_tokens(name, split.tgt)
-            found += _unspaced(name, split.tgt)
-        found += _same_sides(name, split)
-    return found
+                result += _in_tokens(name, split.tgt)
+            result += _unspaced(name, split.tgt)
+        result += _same_sides(name, split)
+    return result
 
 
 def overlap(text: CorpusText) -> set[int]:

@@ -147,10 +147,10 @@ class Files(Corpus):
         with suppress(OSError, ValueError, DataError):
             stored = json.loads(unsealed(path.read_text(encoding="utf-8")))
             return [Fault(**each) for each in stored]
-        found = faults(self._text())
+        fresh = faults(self._text())
         with suppress(OSError):
-            write_whole(path, sealed(json.dumps([asdict(fault) for fault in found])))
-        return found
+            write_whole(path, sealed(json.dumps([asdict(fault) for fault in fresh])))
+        return fresh
 
     def _key(self) -> str:
         options = repr((self._limits, self.tokenised, self.overlap))
@@ -175,8 +175,8 @@ class Files(Corpus):
 
     def load(self) -> CorpusText:
         text = self._text()
-        told = (f"{each.split}: {each.text}" for each in self.faults())
-        return replace(text, notes=(*text.notes, *told))
+        sentences = (f"{each.split}: {each.text}" for each in self.faults())
+        return replace(text, notes=(*text.notes, *sentences))
 
     def _text(self) -> CorpusText:
         """Return the text without what is to be told of its faults."""
