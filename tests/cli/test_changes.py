@@ -15,7 +15,10 @@ from ablate.api import completion
 from ablate.runner.schedule import schedule
 from tests.cli.conftest import COMMAND, EXPERIMENT, Ablate, environment, records_of
 
-CORPUS = "{name: files, src: en, tgt: de, train: [a, b], dev: [a, b], tests: {test: [a, b]}}"
+CORPUS = (
+    "{name: files, src: en, tgt: de, train: [a, b], dev: [a, b], tests: {test: [a, b]}, "
+    "accept: [test_in_train, test_in_dev, repeated_pairs]}"
+)
 
 
 @pytest.fixture
