@@ -20,10 +20,12 @@ from safetensors.torch import load_file, load_model
 import ablate.data
 import ablate.decoding
 import ablate.parts  # noqa: F401 - with the two above, every part is registered
+from ablate.analysis.sentences import bleu, chrf
 from ablate.config import RunSpec
 from ablate.data.batches import Encoded
 from ablate.data.prepare import Prepared, prepare
 from ablate.data.tokenizer import BOS, PAD
+from ablate.measuring import SentenceStatistics
 from ablate.model import Transformer, assemble
 from ablate.runner import run
 from ablate.runner.run import run_one
@@ -175,6 +177,11 @@ def test_sentence_statistics_are_those_of_each_sentence(
         characters = sum(map(len, references))
         bits = sum(expected) / math.log(2) / characters
         assert finished.record["test"][name]["bits_per_character"] == pytest.approx(bits, rel=1e-4)
+        text = (finished.folder / f"sentences.{name}.csv").read_text(encoding="utf-8")
+        sums = SentenceStatistics.from_csv(text)
+        recorded = finished.record["test"][name]
+        assert bleu(sums.bleu.sum(axis=0)) == pytest.approx(recorded["bleu"])
+        assert chrf(sums.chrf.sum(axis=0)) == pytest.approx(recorded["chrf"])
 
 
 def test_translations_are_greedy_decodings_of_the_stored_weights(
