@@ -329,8 +329,8 @@ def _functions(holder: types.ModuleType | type, module: str = "") -> Iterator[ty
 
 def _files(slot: str) -> list[Path]:
     if slot in NUMBERS:
-        found = [PACKAGE.glob(f"{slot}/**/{name}.py") for name in NUMBERS[slot]]
-        return sorted(file for files in found for file in files if file.name != "__init__.py")
+        globs = [PACKAGE.glob(f"{slot}/**/{name}.py") for name in NUMBERS[slot]]
+        return sorted(file for files in globs for file in files if file.name != "__init__.py")
     folder = HOMES.get(slot, PARTS) / slot
     files = folder.rglob("*.py") if folder.is_dir() else [folder.with_suffix(".py")]
     return sorted(file for file in files if file.name != "__init__.py")
