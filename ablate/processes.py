@@ -15,6 +15,7 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PAUSE_S = 0.001
+_STACK_S = 0.1  # that a process has for its stack
 _STATES = {
     "T": "is stopped (SIGSTOP)",
     "t": "is stopped by a debugger",
@@ -91,6 +92,8 @@ def print_stacks_on_signal() -> None:
 def request_stacks(pid: int) -> list[str]:
     """Send `STACK_SIGNAL` to a process and its descendants, if they print their stacks; on Linux.
 
+    One after another: ranks share a log, and stacks are written piece by piece.
+
     Returns:
         The processes that cannot handle it, with the reason.
     """
@@ -104,6 +107,7 @@ def request_stacks(pid: int) -> list[str]:
                 unable.append(f"process {each} {_STATES[state]}: it prints no stack")
             elif int(status["SigCgt"], 16) >> (STACK_SIGNAL - 1) & 1:
                 os.kill(each, STACK_SIGNAL)
+                time.sleep(_STACK_S)
     return unable
 
 
