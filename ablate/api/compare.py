@@ -64,8 +64,9 @@ def compare(
     spec_name = None if spec is None else str(spec)
     sides = [read_result_set(str(name), spec_name, Path(results)) for name in (before, after)]
     experiments = [side.experiment for side in sides if side.experiment]
-    metrics = {m.name: m for each in experiments for m in each.metrics if m.name != "bleu"}
-    sides = [scored_set(side, list(metrics.values())) for side in sides]
+    metrics = {m.name: m for each in experiments for m in each.metrics}
+    bleu = {"bleu": metrics.pop("bleu")} if "bleu" in metrics else {}
+    sides = [scored_set(side, list((bleu | metrics).values())) for side in sides]
     pairs = _matched(sides[0].rows, sides[1].rows)
     if not pairs:
         a, b = (", ".join(row.name for row in side.rows) for side in sides)

@@ -1,8 +1,9 @@
-"""Metrics beyond BLEU and chrF: computed from the stored translations, and stored with them."""
+"""Metrics that records lack: computed from the stored translations, and stored with them."""
 
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +14,7 @@ from typing import Any
 from ablate.api.corpora import text_of_runs
 from ablate.api.remarks import print_remark
 from ablate.api.selection import Records
-from ablate.data.corpus import Bitext
+from ablate.data.corpus import Bitext, bleu_tokenizer
 from ablate.errors import DamagedFileWarning, SpecError, StoreError
 from ablate.hashing import digest, sha256_of_file
 from ablate.parts.metric import Metric
@@ -48,6 +49,9 @@ class _Identified:
 def scored(records: Records, corpus: Choice, metrics: Sequence[Choice], store: Store) -> Records:
     """Return records with the scores of further metrics, each computed once.
 
+    BLEU is such a metric where a record has it in tokens of another tokenizer than ``metrics``
+    names or, unless it names one, than the target language has.
+
     A score is stored in ``metrics.json`` in the folder of the run. Its key is the hash of the
     metric with its options and code, and that of the translations, so that nothing is trained or
     translated again. It is computed anew if a file that the options name has other content. Where
@@ -65,17 +69,30 @@ def scored(records: Records, corpus: Choice, metrics: Sequence[Choice], store: S
         DataError: if the corpus is unavailable, or has another content than the runs have read.
     """
     further = [_Identified(choice) for choice in metrics if choice.name not in _IN_RECORDS]
-    if not further:
-        return records
+    named = next((m.options["tokenize"] for m in metrics if m.name == "bleu"), None)
     test_sets = cache(lambda: text_of_runs(corpus, records.values()).tests)
     errors: list[StoreError] = []
     of_runs = {
-        run: _with_scores(record, further, test_sets, store, errors)
+        run: _with_scores(record, [*further, *_other_bleu(record, named)], test_sets, store, errors)
         for run, record in records.items()
     }
     if errors:
         print_remark(f"scores of further metrics are printed, but not kept: {errors[0]}")
     return of_runs
+
+
+def tokenizer_of(scores: Mapping[str, Any]) -> str:
+    """Return the tokenizer by which the BLEU of a test set was computed."""
+    found = re.search(r"\|tok:([^|]+)", scores.get("bleu_signature", ""))
+    return found[1] if found else ""
+
+
+def _other_bleu(record: Mapping[str, Any], named: str | None) -> list[_Identified]:
+    """Return BLEU by the named tokenizer, or that of the language, unless the record has it."""
+    tokenizer = named or bleu_tokenizer(record.get("corpus", {}).get("tgt", ""))
+    if all(tokenizer_of(scores) in ("", tokenizer) for scores in record.get("test", {}).values()):
+        return []
+    return [_Identified(Choice(name="bleu", options={"tokenize": tokenizer}))]
 
 
 def _with_scores(
@@ -86,7 +103,7 @@ def _with_scores(
     errors: list[StoreError],
 ) -> dict[str, Any]:
     """Return a record with its scores; append to ``errors`` why these cannot be stored."""
-    if record["status"] != "done":
+    if record["status"] != "done" or not metrics:
         return record
     folder = store.path(record["hash"])
     stored = before = _read(folder / "metrics.json")

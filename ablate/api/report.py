@@ -6,18 +6,18 @@ import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from ablate import report as reporting
-from ablate.analysis import Sentences
 from ablate.api import trials
 from ablate.api.corpora import text_of_runs
-from ablate.api.metrics import scored
+from ablate.api.metrics import scored, tokenizer_of
 from ablate.api.remarks import print_remark, remarks_on
 from ablate.api.selection import Fingerprints, Records, RunLookup, Selection, select, stored
 from ablate.config import Experiment
 from ablate.errors import DamagedFileWarning, DataError, StoreError
-from ablate.measuring import SentenceStatistics
+from ablate.measuring import SentenceStatistics, bleu_counts
 from ablate.report.paper_layouts import Layout
 from ablate.store import Store, readable, verify
 from ablate.wording import counted
@@ -94,16 +94,25 @@ def tabulate(
     selection: Selection, records: Records, store: Store, layout: Layout = "ours"
 ) -> reporting.Table:
     """Return the table of records, with what its formats need besides."""
-    statistics = _sentences(records, store)
-    experiment = selection.experiment
+    experiment, stored_records = selection.experiment, records
     records = scored(records, selection.corpus, experiment.metrics, store)
+    statistics = _sentences(records, store)
 
+    @cache
     def texts() -> reporting.Texts:
         try:
             tests = text_of_runs(selection.corpus, records.values()).tests
         except DataError:  # they are not on this machine
             return {}
         return {name: (bitext.src, bitext.tgt) for name, bitext in tests.items()}
+
+    for run, of_sets in statistics.items():
+        for name, of_set in of_sets.items():
+            tokenizer = tokenizer_of(records[run]["test"][name])
+            if tokenizer != tokenizer_of(stored_records[run]["test"][name]):
+                lines = store.translations(records[run], name) or ()
+                counts = bleu_counts(lines, texts()[name][1], tokenizer)
+                of_sets[name] = replace(of_set, bleu=counts)
 
     table = reporting.tabulate(experiment, records, statistics, trials.remarks(selection), layout)
     details = reporting.Details(
@@ -117,7 +126,9 @@ def tabulate(
     return replace(table, details=details)
 
 
-def _sentences(records: Records, store: Store) -> Sentences:
+def _sentences(
+    records: Records, store: Store
+) -> dict[tuple[str, int], dict[str, SentenceStatistics]]:
     """Return the statistics of each test sentence, of the runs that have stored them."""
     statistics: dict[tuple[str, int], dict[str, SentenceStatistics]] = {}
     for run, record in records.items():

@@ -94,7 +94,7 @@ def scored_set(side: ResultSet, metrics: Sequence[Choice]) -> ResultSet:
     Tables get no further scores, nor do runs of another corpus than the experiment's. If
     translations are missing, a remark says so, and nothing is added.
     """
-    if side.store is None or side.experiment is None or not metrics:
+    if side.store is None or side.experiment is None:
         return side
     corpus = side.experiment.rows[0].spec.corpus
     fingerprint = Fingerprints().of(corpus)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from ablate.hashing import sha256
 from ablate.registry import Choice, Part, RefusedError, build
 
 _BLOCK = 10_000  # sentences
+_UNSPACED = ("ja", "th", "lo", "km", "my", "bo")
+_BLEU_TOKENIZERS = {"zh": "zh", "yue": "zh"} | dict.fromkeys(_UNSPACED, "char")
 
 Report = Callable[[str], None]
 """Receives one line about the progress, for a person to read."""
@@ -118,6 +121,19 @@ class Corpus(Part, slot="corpus"):
         Raises:
             DataError: if it is unavailable or malformed.
         """
+
+
+def bleu_tokenizer(language: str) -> str:
+    """Return sacreBLEU's tokenizer for a target language: 13a where spaces separate words.
+
+    Chinese has sacreBLEU's ``zh``. Japanese and the languages of South East Asia without spaces are
+    scored by characters: segmenters of words are packages of their own, and a score must not depend
+    on what is installed.
+
+    Args:
+        language: its code, as in ``zh`` or ``zh_Hant``.
+    """
+    return _BLEU_TOKENIZERS.get(re.split("[-_]", language.lower())[0], "13a")
 
 
 def refusals_of(choice: Choice) -> Iterator[RefusedError]:

@@ -17,7 +17,7 @@ from itertools import islice
 
 import numpy as np
 
-from ablate.data.corpus import Bitext, CorpusText
+from ablate.data.corpus import Bitext, CorpusText, bleu_tokenizer
 
 MUCH, SOME = 0.05, 0.005
 """Shares of a split from which a fault is an error, and from which it is told."""
@@ -59,7 +59,8 @@ def faults(text: CorpusText) -> list[Fault]:
             result += _in_dev(name, split, text.dev)
             if not text.is_tokenised:
                 result += _in_tokens(name, split.tgt)
-            result += _unspaced(name, split.tgt)
+            if bleu_tokenizer(text.tgt) == "13a":
+                result += _unspaced(name, split.tgt)
         result += _same_sides(name, split)
     return result
 
@@ -126,7 +127,7 @@ def _unspaced(name: str, tgt: Sequence[str]) -> Iterator[Fault]:
     if scripts[True] > scripts[False]:
         text = (
             "are written without spaces, where BLEU by 13a takes a sentence for a word or two; "
-            "judge by chrF, or by a metric of your own"
+            "give the code of the language as tgt, or metrics: {name: bleu, tokenize: char}"
         )
         n = len(tgt)
         yield from _fault("unspaced_references", name, n, n, text, (), much=2.0)

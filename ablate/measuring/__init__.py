@@ -3,7 +3,7 @@
 from ablate.measuring.counts import FlopCounter, count_flops, count_parameters
 from ablate.measuring.likelihood import Likelihood, likelihood, perplexity
 from ablate.measuring.probe import probe, timed
-from ablate.measuring.scores import SentenceStatistics, cut_text, score
+from ablate.measuring.scores import SentenceStatistics, bleu_counts, cut_text, score
 from ablate.measuring.workload import Workload
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Likelihood",
     "SentenceStatistics",
     "Workload",
+    "bleu_counts",
     "count_flops",
     "count_parameters",
     "cut_text",

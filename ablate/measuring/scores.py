@@ -29,11 +29,11 @@ _DECIMALS = 5  # of the NLL of a sentence, in nats
 
 
 def score(
-    hypotheses: Sequence[str], references: Sequence[str], *, is_tokenised: bool
+    hypotheses: Sequence[str], references: Sequence[str], *, tokenizer: str, is_tokenised: bool
 ) -> dict[str, Any]:
     """Score translations against one reference each.
 
-    ``bleu`` is sacreBLEU's default: cased, tokenised by 13a (Post 2018, arXiv:1804.08771).
+    ``bleu`` is sacreBLEU's: cased, in tokens of the given tokenizer (Post 2018, arXiv:1804.08771).
     ``bleu_lc_tok`` is lower-cased BLEU on the corpus' own tokens, as papers on Multi30k report it;
     only for corpora that are tokenised. ``chrf`` is chrF2 (Popović 2015). ``exact_match`` is the
     share of translations equal to their reference. All are percentages.
@@ -41,9 +41,11 @@ def score(
     Args:
         hypotheses: one per sentence.
         references: one per sentence.
+        tokenizer: of sacreBLEU, for ``bleu``.
         is_tokenised: whether the corpus is tokenised.
     """
-    metrics: dict[str, Metric] = {"bleu": BLEU(tokenize="13a", force=True), "chrf": CHRF()}
+    bleu = BLEU(tokenize=tokenizer, force=True)
+    metrics: dict[str, Metric] = {"bleu": bleu, "chrf": CHRF()}
     if is_tokenised:
         metrics["bleu_lc_tok"] = BLEU(tokenize="none", lowercase=True, force=True)
     scores: dict[str, Any] = {}
@@ -82,6 +84,7 @@ class SentenceStatistics:
         target_tokens: Integers,
         nll: Floats,
         scored: Sequence[str] | None = None,
+        tokenizer: str = "13a",
     ) -> SentenceStatistics:
         """Count the statistics of translations and references.
 
@@ -91,10 +94,11 @@ class SentenceStatistics:
             target_tokens: of the references, (I,).
             nll: of the references, in nats, (I,).
             scored: the references as far as the NLL is theirs, (I,); None: all of them.
+            tokenizer: of sacreBLEU, for the statistics of BLEU.
         """
         read = references if scored is None else scored
         return cls(
-            bleu=_counts(BLEU(tokenize="13a", force=True), hypotheses, references),
+            bleu=bleu_counts(hypotheses, references, tokenizer),
             chrf=_counts(CHRF(), hypotheses, references),
             characters=np.array([max(1, len(line)) for line in read], dtype=np.int64),
             target_tokens=target_tokens,
@@ -156,6 +160,11 @@ def cut_text(
             short = [text for text, n in zip(beginnings, counts, strict=True) if n <= longest]
             left[row] = max(short, key=len)
     return left
+
+
+def bleu_counts(hypotheses: Sequence[str], references: Sequence[str], tokenizer: str) -> Integers:
+    """Return the statistics of BLEU with a tokenizer of sacreBLEU, (I, 10)."""
+    return _counts(BLEU(tokenize=tokenizer, force=True), hypotheses, references)
 
 
 def _counts(metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> Integers:

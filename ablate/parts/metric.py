@@ -9,11 +9,13 @@ import importlib
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import PositiveInt
 
 from ablate.registry import FilePaths, Part, register
+
+Tokenizer = Literal["13a", "intl", "zh", "char", "ja-mecab", "ko-mecab", "none"]
 
 
 class UnavailableError(ValueError):
@@ -46,21 +48,34 @@ class Metric(Part, slot="metric"):
         return ""
 
 
-@register(
-    "bleu", source="Post 2018, arXiv:1804.08771; sacreBLEU", formula="BLEU of tokens by 13a, cased"
-)
+@register("bleu", source="Post 2018, arXiv:1804.08771; sacreBLEU", formula="BLEU of tokens, cased")
 class Bleu(Metric):
-    """SacreBLEU's default, which every run has and by which rows are compared."""
+    """BLEU of sacreBLEU, which every run has and by which rows are compared.
+
+    Args:
+        tokenize: its tokenizer. None: that of the target language, ``zh`` for Chinese, ``char`` for
+            Japanese, Thai, Lao, Khmer, Burmese and Tibetan, and ``13a`` for all others.
+            ``ja-mecab`` and ``ko-mecab`` need packages: ``pip install 'sacrebleu[ja,ko]'``.
+    """
+
+    def __init__(self, *, tokenize: Tokenizer | None = None) -> None:
+        super().__init__()
+        self.tokenize = tokenize or "13a"
 
     def score(
         self, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
     ) -> float:
-        bleu: float = (
-            _sacrebleu("BLEU", tokenize="13a", force=True)
-            .corpus_score(list(hypotheses), [list(references)])
-            .score
-        )
+        try:
+            metric = _sacrebleu("BLEU", tokenize=self.tokenize, force=True)
+        except RuntimeError as error:  # of a tokenizer whose package is missing
+            raise UnavailableError(f"tokenize: {self.tokenize}: {error}") from error
+        bleu: float = metric.corpus_score(list(hypotheses), [list(references)]).score
         return bleu
+
+    def signature(self) -> str:
+        metric = _sacrebleu("BLEU", tokenize=self.tokenize, force=True)
+        metric.corpus_score(["a"], [["a"]])  # which counts the references
+        return str(metric.get_signature())
 
 
 @register(

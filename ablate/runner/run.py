@@ -18,6 +18,7 @@ from ablate import measuring
 from ablate.config import RunSpec
 from ablate.cuda_graphs import GraphCapturer
 from ablate.data.batches import Batch, Batches, Encoded
+from ablate.data.corpus import bleu_tokenizer
 from ablate.data.prepare import Prepared, prepare
 from ablate.data.tokenizer import PAD
 from ablate.decoding import Search, translate
@@ -275,7 +276,8 @@ class _Attempt:
 
     def _test(self, model: Transformer, prepared: Prepared, name: str) -> Record:
         """Translate a test set, write translations and sentence statistics, and return scores."""
-        bitext, encoded = prepared.text.tests[name], prepared.tests[name]
+        text, encoded = prepared.text, prepared.tests[name]
+        bitext = text.tests[name]
         search = build(Search, self.spec.decoding, at="decoding")
         best = translate(
             model,
@@ -288,12 +290,15 @@ class _Attempt:
         )
         lines = [prepared.tokenizers.decode_tgt(hypotheses[0].tokens) for hypotheses in best]
         self._write(translations_file(name), "".join(f"{s}\n" for s in lines))
-        scores = measuring.score(lines, bitext.tgt, is_tokenised=prepared.text.is_tokenised)
+        tokenizer = bleu_tokenizer(text.tgt)
+        scores = measuring.score(
+            lines, bitext.tgt, tokenizer=tokenizer, is_tokenised=text.is_tokenised
+        )
         likelihood = self._likelihood(model, encoded)
         n_tokens = encoded.tgt.lengths
         scored = measuring.cut_text(bitext.tgt, n_tokens, prepared.tokenizers.encode_tgt)
         sentences = measuring.SentenceStatistics.of(
-            lines, bitext.tgt, n_tokens, likelihood.of_sentences, scored
+            lines, bitext.tgt, n_tokens, likelihood.of_sentences, scored, tokenizer
         )
         file = f"sentences.{name}.csv"
         self._write(file, sentences.to_csv())
