@@ -79,7 +79,6 @@ class Local(Mask):
     """A token attends only to its neighbourhood: a sliding window in both stacks.
 
     Args:
-        stack_info: which stack; the decoder's window contains earlier tokens only.
         window: the largest distance, in tokens, on either side.
     """
 
@@ -104,8 +103,6 @@ class LocalSink(Local):
     Positions are those in the sentence; in the paper they are those in the cache.
 
     Args:
-        stack_info: which stack; the decoder's window contains earlier tokens only.
-        window: the largest distance, in tokens, on either side.
         n_first: how many of the first tokens all others may attend to; 4 in the paper.
     """
 
@@ -131,7 +128,6 @@ class LocalGlobal(Local):
     """Layers with a sliding window; every n-th layer attends to the whole sentence.
 
     Args:
-        stack_info: which stack.
         window: the largest distance, in tokens, on either side, in layers with a window.
         every: n; 2 in Gemma 2, 6 in Gemma 3.
     """

@@ -54,7 +54,6 @@ class LayerNorm(Norm):
     """LayerNorm, with the biased variance.
 
     Args:
-        dims: gives the width D.
         eps: 1e-5 in PyTorch and fairseq, 1e-6 in tensor2tensor.
         bias: whether there is a beta.
     """
@@ -76,7 +75,6 @@ class RMSNorm(Norm):
     """LayerNorm without its mean and its beta.
 
     Args:
-        dims: gives the width D.
         eps: 1e-6 in T5 and Llama.
     """
 
@@ -97,7 +95,6 @@ class AnnotatedNorm(Norm):
     """LayerNorm with the unbiased standard deviation and eps outside the root.
 
     Args:
-        dims: gives the width D.
         eps: 1e-6 in its source.
 
     Raises:
@@ -129,7 +126,6 @@ class ScaleNorm(Norm):
     """Scale every vector to the same length, which is trained.
 
     Args:
-        dims: gives the width D.
         unit: whether the trained parameter is g / sqrt(D), 1 at first, so that a step of Adam
             changes the length by the same share at every width, as muP requires; the paper trains
             g.
@@ -156,7 +152,6 @@ class DynamicTanh(Norm):
     """Apply a tanh to every element; no statistics of the vector are computed.
 
     Args:
-        dims: gives the width D.
         alpha: initial value of a.
     """
 
@@ -181,7 +176,6 @@ class AdaNorm(Norm):
     The standard deviation is the biased one, as in the paper; the authors' code has the unbiased.
 
     Args:
-        dims: gives the width D.
         k: by how much the gain decreases per unit of the normalised input.
     """
 

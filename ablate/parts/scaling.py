@@ -112,7 +112,6 @@ class Learned(Scaling):
     """Trained factors of the scores, initialised to 1 / sqrt(d_k).
 
     Args:
-        dims: gives d_k and the number of heads.
         per_head: whether every head has its own factor, as in the paper, or all heads of an
             attention share one.
     """
@@ -137,7 +136,6 @@ class QKNorm(Scaling):
     """Cosines times one trained factor per attention, the largest possible score.
 
     Args:
-        dims: not used.
         typical_length: L, the length in tokens that 97.5% of the training sentences do not exceed;
             72 in the authors' setting for English to Vietnamese. It determines the initial factor.
     """
@@ -185,7 +183,6 @@ class LayerQKNorm(Scaling):
     """LayerNorm of queries and of keys over d_k, with gains that all heads share, then `sqrt_dk`.
 
     Args:
-        dims: gives d_k.
         bias: whether the two norms have a bias; ViT-22B has none.
     """
 
@@ -211,9 +208,6 @@ class Cosine(Scaling):
     """Cosines over one trained temperature for each head (Swin Transformer V2).
 
     The parameter is ln(1 / tau_h); where tau_h is below 0.01 it gets no gradient.
-
-    Args:
-        dims: gives the number of heads.
     """
 
     def __init__(self, dims: Dims) -> None:
@@ -241,7 +235,6 @@ class SoftCap(Scaling):
     With residual: realformer, the scores of lower layers are also added after the cap.
 
     Args:
-        dims: gives d_k.
         cap: the largest score; 50 in Gemma 2.
     """
 

@@ -55,7 +55,6 @@ class _FewerBlocks(Sharing):
     """Fewer blocks than layers.
 
     Args:
-        stack_info: which stack, and its depth.
         n_blocks: distinct blocks.
 
     Raises:

@@ -18,9 +18,6 @@ class MultiHeadAttention(Attention):
     """The base of attentions in which every head projects the whole width.
 
     Args:
-        dims: widths and number of heads.
-        scaling: changes queries, keys and their dot products.
-        dropout: rates for the attention weights and for whole heads.
         bias: whether the projections have one.
     """
 
@@ -66,9 +63,6 @@ class PerHeadShared(Attention):
     of the weights in queries, keys and values.
 
     Args:
-        dims: widths and number of heads.
-        scaling: changes queries, keys and their dot products.
-        dropout: rates for the attention weights and for whole heads.
         bias: whether the four projections have one.
 
     Raises:
@@ -121,9 +115,6 @@ class GroupedQuery(Attention):
     With one group it is `multi_query`, and with as many groups as heads `full`.
 
     Args:
-        dims: widths and number of heads.
-        scaling: changes queries, keys and their dot products.
-        dropout: rates for the attention weights and for whole heads.
         n_groups: heads of keys and values; the paper has 8 for 64 heads of queries. The default
             divides every even number of heads.
         bias: whether the four projections have one.

@@ -30,9 +30,6 @@ class GatedAttention(MultiHeadAttention):
     """As `full`, with a gate of every element of the heads' outputs, made from the query's token.
 
     Args:
-        dims: widths and number of heads.
-        scaling: changes queries, keys and their dot products.
-        dropout: rates for the attention weights and for whole heads.
         bias: whether the four projections and the gate have one.
     """
 
@@ -54,9 +51,6 @@ class ValueResidual(Attention):
     Cross-attention, which the paper does not have, is `full`.
 
     Args:
-        dims: widths and number of heads.
-        scaling: changes queries, keys and their dot products.
-        dropout: rates for the attention weights and for whole heads.
         share: the weight of the lowest layer's values; a half in the paper.
         bias: whether the four projections have one.
     """
@@ -97,12 +91,6 @@ class Differential(MultiHeadAttention):
     weights than `full`; in the paper d_k is half of d_v (``dims: {d_k: ...}``). All heads of an
     attention share the four vectors of l (the paper's lambda), which start as N(0, 0.1^2). The norm
     is an RMSNorm over each head's output with one gain for all heads, as in the authors' code.
-
-    Args:
-        dims: widths and number of heads.
-        scaling: changes queries, keys and their dot products.
-        dropout: rates for the attention weights and for whole heads.
-        bias: whether the projections have one.
     """
 
     has_negative_weights = True
@@ -168,9 +156,6 @@ class Latent(Attention):
     are not compressed. Caches hold keys and values and not the vectors, with the same result.
 
     Args:
-        dims: widths and number of heads.
-        scaling: changes queries, keys and their dot products.
-        dropout: rates for the attention weights and for whole heads.
         rank: width of that vector; 4 d_k unless given, the paper's ratio.
         bias: whether the projections have one.
     """

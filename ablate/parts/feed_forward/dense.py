@@ -21,8 +21,6 @@ class TwoLayer(FeedForward):
     """phi(x W1 + b1) W2 + b2, with phi defined by the parts below.
 
     Args:
-        dims: gives the width D.
-        dropout: of the hidden layer.
         d_ff: hidden width; 4 * d_model unless given, the paper's ratio.
         bias: whether the two layers have biases.
     """
@@ -150,8 +148,6 @@ class Gated(FeedForward):
     it from the other feed-forwards.
 
     Args:
-        dims: gives the width D.
-        dropout: of the hidden layer.
         d_ff: hidden width of the two-layer feed-forward that it replaces; 4 * d_model unless given.
         matched: whether the hidden width is reduced, to about 2/3 d_ff, so that it has as many
             parameters as that feed-forward; otherwise it is d_ff itself.

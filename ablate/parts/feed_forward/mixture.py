@@ -42,8 +42,6 @@ class MixtureOfExperts(FeedForward):
     select are not those with the largest mean probability.
 
     Args:
-        dims: gives the width D.
-        dropout: of the hidden layers.
         d_ff: hidden width of each expert; 4 * d_model unless given, the paper's ratio.
         bias: whether the layers of the experts have one; the router has none.
         n_experts: E; 4, the smallest number of Shazeer et al., because all are computed.
@@ -181,18 +179,11 @@ class SharedExperts(MixtureOfExperts):
     is as in `mixture_of_experts`, including the load-balancing loss.
 
     Args:
-        dims: gives the width D.
-        dropout: of the hidden layers.
         d_ff: hidden width of each expert; 4 * d_model unless given; the paper's are narrower.
-        bias: whether the layers of the experts have one; the router has none.
         n_experts: E, among which the router selects.
         top_k: experts per token, in addition to the shared ones.
         n_shared: experts for every token.
-        balance: weight of the load-balancing loss.
         capacity: as in `mixture_of_experts`, of the experts that are selected.
-
-    Raises:
-        ValueError: if top_k is all experts, so that nothing is selected or balanced.
     """
 
     def __init__(  # noqa: PLR0913 - one argument for every option
@@ -249,18 +240,12 @@ class LossFreeExperts(MixtureOfExperts):
     several experts are not divided by their sum.
 
     Args:
-        dims: gives the width D.
-        dropout: of the hidden layers.
         d_ff: hidden width of each expert; 4 * d_model unless given; the paper's are narrower.
-        bias: whether the layers of the experts have one; the router has none.
         n_experts: E.
         top_k: experts per token; 6 of 64 in the paper, in addition to 2 shared ones.
         gate: the function of the router's outputs that gives p; the paper prefers sigmoid.
         rate: by how much each bias changes after a step; 0.001 in the paper.
         capacity: as in `mixture_of_experts`.
-
-    Raises:
-        ValueError: if top_k is all experts, so that nothing is selected or balanced.
     """
 
     batch_dependence = "keeps loads from batch to batch"

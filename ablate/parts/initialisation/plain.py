@@ -22,7 +22,6 @@ class Xavier(Initialisation):
     """A compromise between preserving the variance of activations and of gradients; biases 0.
 
     Args:
-        dims: not used.
         gain: factor of the standard deviation.
         distribution: ``uniform`` as in the paper, or ``normal`` with the same variance,
             gain^2 2 / (fan_in + fan_out).
@@ -78,7 +77,6 @@ class Fairseq(Initialisation):
     the first step, and nothing else.
 
     Args:
-        dims: not used.
         feed_forward: ``torch``: both matrices and their biases as PyTorch initialises them, as in
             fairseq since version 0.10; ``xavier``: Xavier's matrices, biases 0, as in fairseq up to
             version 0.9; at d_ff = 2 d_model their standard deviations are 1.41 and 2 times larger.
@@ -127,7 +125,6 @@ class Normal(Initialisation):
     """One normal distribution for matrices of all sizes; biases 0.
 
     Args:
-        dims: not used.
         std: standard deviation; the paper's unless given.
     """
 

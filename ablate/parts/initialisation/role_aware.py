@@ -46,7 +46,6 @@ class Gpt2(Initialisation):
     is 2 per layer in the encoder and 3 in the decoder.
 
     Args:
-        dims: not used.
         std: standard deviation; that of the released code unless given.
     """
 
@@ -71,7 +70,6 @@ class DepthScaled(Initialisation):
     such as a separate output matrix, are initialised as by `xavier`.
 
     Args:
-        dims: not used.
         alpha: factor of the standard deviation in all layers; 1 in the paper's experiments.
     """
 
@@ -98,7 +96,6 @@ class TFixup(Initialisation):
     source and target share is scaled by the encoder's depth, as in the authors' code.
 
     Args:
-        dims: not used.
         queries_keys: their initial weights: ``xavier`` as in the paper; ``packed``: 1 / sqrt(2) of
             that, with which the authors' code begins and which it corrects for values only.
     """
@@ -158,7 +155,6 @@ class Mup(Initialisation):
     outputs at any width and, like the router, start with the variance 1 / fan_in.
 
     Args:
-        dims: gives d_model.
         base_d_model: b, the width at which the learning rate was tuned; a quarter of the base
             model's unless given.
     """

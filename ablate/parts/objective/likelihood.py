@@ -49,7 +49,6 @@ class LabelSmoothing(Objective):
     divided, and therefore in the value of the loss and slightly in its gradient.
 
     Args:
-        pad: the id of padding.
         epsilon: the probability that is divided.
         form: ``uniform``: among all V tokens, the target included (Szegedy et al.;
             torch.nn.CrossEntropyLoss; fairseq to 2020). ``others``: among the V - 1 others
@@ -119,7 +118,6 @@ class Focal(TargetLoss):
     """Cross-entropy with a smaller weight for targets that are already likely.
 
     Args:
-        pad: the id of padding.
         gamma: 0 is cross-entropy; 2 in the paper.
     """
 
@@ -141,7 +139,6 @@ class Poly1(TargetLoss):
     """Cross-entropy with another coefficient of the first term of its series in 1 - p.
 
     Args:
-        pad: the id of padding.
         weight: added to that coefficient, which is 1 in cross-entropy.
     """
 
@@ -162,7 +159,6 @@ class GeneralisedCrossEntropy(TargetLoss):
     """Between cross-entropy and 1 - p, which is less sensitive to wrong targets.
 
     Args:
-        pad: the id of padding.
         q: near 0 it is cross-entropy, and at 1 it is 1 - p; 0.7 in the paper.
     """
 

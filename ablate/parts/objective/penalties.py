@@ -30,7 +30,6 @@ class RDrop(Objective):
     (dropout.layer) is dropped in both.
 
     Args:
-        pad: the id of padding.
         alpha: weight of the divergence between the passes; the paper's for translation.
         epsilon: of `label_smoothing` with form uniform, in L1 and L2; as in the authors' code.
     """
@@ -61,7 +60,6 @@ class ZLoss(Objective):
     """Keep the softmax's normaliser Z near 1, so that the logits do not drift.
 
     Args:
-        pad: the id of padding.
         weight: of the squared logarithm of Z.
         epsilon: of `label_smoothing` with form uniform, in L; none in the paper.
     """
@@ -91,7 +89,6 @@ class ConfidencePenalty(Objective):
     """Reward the entropy of the prediction.
 
     Args:
-        pad: the id of padding.
         beta: weight of the entropy, in nats; the paper tunes it for every task, and the default is
             a small one.
         epsilon: of `label_smoothing` with form uniform, in L; the paper uses one or the other.
@@ -123,7 +120,6 @@ class Unlikelihood(Objective):
     occurred several times is penalised once.
 
     Args:
-        pad: the id of padding.
         alpha: weight of the penalty; 1 in the paper.
         epsilon: of `label_smoothing` with form uniform, in L; none in the paper.
     """

@@ -42,7 +42,6 @@ class MinimumRisk(Objective):
     the host. Its work is counted as if samples were as long as the references.
 
     Args:
-        pad: the id of padding.
         n_samples: translations that are drawn for each source; 100 in the paper.
         alpha: sharpness of Q.
         likelihood: weight of the reference's cross-entropy L, in nats per sentence; the risk has 1

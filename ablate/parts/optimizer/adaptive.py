@@ -46,8 +46,6 @@ class Adam(AdamLike):
     """Adam; weight decay, if any, is added to the gradient (L2).
 
     Args:
-        betas: decay of the gradient's first and second moment.
-        eps: added to the root of the second moment.
         weight_decay: factor of the L2 penalty's gradient.
     """
 

@@ -40,8 +40,6 @@ class Sinusoidal(Position):
     The table is computed in double precision and rounded once.
 
     Args:
-        dims: gives the width D and the number of rows, max_len.
-        stack_info: not used.
         exponent: how the frequencies fall with k = 0, 1, ..., D/2 - 1. ``paper``:
             w_k = base^(-2k / D). ``literal_2i``: base^(-4k / D), from reading the paper's i as
             the index of a dimension, not of a pair; half of the code is then nearly constant.
@@ -98,8 +96,6 @@ class Learned(Position):
     """Add one trained vector per position, for positions below max_len.
 
     Args:
-        dims: gives the width D and the number of positions, max_len.
-        stack_info: not used.
         init_std: standard deviation of the normal distribution of the initial vectors.
     """
 
@@ -126,8 +122,6 @@ class LearnedSinusoidal(Position):
     a step changes high and low frequencies by the same ratio. The layout is interleaved.
 
     Args:
-        dims: gives the width D.
-        stack_info: not used.
         base: of the initial frequencies, as in `sinusoidal`.
     """
 
@@ -155,8 +149,6 @@ class Shifted(Position):
     evaluation it is 0, where the authors' code has max_shift.
 
     Args:
-        dims: gives the width D and max_len; the table has max_len + max_shift rows.
-        stack_info: not used.
         max_shift: the largest shift, in tokens; 500 in the paper.
         base: of the frequencies, as in `sinusoidal`.
     """

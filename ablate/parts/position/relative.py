@@ -35,8 +35,6 @@ class Shaw(Position):
     or scores do not apply to it.
 
     Args:
-        dims: gives the widths d_k and d_v.
-        stack_info: gives the number of layers.
         k: the largest distance, in tokens, with its own vector, which larger ones share; 16 in the
             paper.
         values: whether there are vectors for values too; in the paper they do not help (table 3).
@@ -84,8 +82,6 @@ class T5(Position):
     N(0, 1 / d_model), as in Hugging Face's T5. T5 itself has ``scaling: none``.
 
     Args:
-        dims: gives the number of heads.
-        stack_info: which stack; the keys of the decoder are never after the query.
         n_buckets: biases per head; 32 in T5.
         max_distance: all distances from this one on, in tokens, are in the last bucket, whose end
             it would be; 128 in T5.
@@ -141,8 +137,6 @@ class ALiBi(Position):
     below it, and the others every second slope of the power above, as in the authors' code.
 
     Args:
-        dims: gives the number of heads.
-        stack_info: which stack.
         encoder: the treatment of keys after the query, which the paper's decoder does not have.
             ``symmetric``: the same bias as for keys before it. ``asymmetric``: the first half of
             the heads attends only to keys up to the query, the second half only to keys from it on,
@@ -198,10 +192,6 @@ class Kerple(Position):
     0.01 is used, and they get no gradient; the authors' code raises the parameter itself to 0.01,
     so that it goes on being trained. In the encoder, which the paper does not have, keys after the
     query are treated like those before it.
-
-    Args:
-        dims: gives the number of heads.
-        stack_info: gives the number of layers.
     """
 
     def __init__(self, dims: Dims, stack_info: StackInfo) -> None:

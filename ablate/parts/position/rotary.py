@@ -32,8 +32,6 @@ class Rotary(Position):
     double precision and their sines and cosines rounded once.
 
     Args:
-        dims: gives d_k, which must be even, and the number of positions, max_len.
-        stack_info: not used.
         base: the last pair is rotated by about 1 / base radians per token.
         layout: which dimensions are a pair. ``interleaved``: neighbours, as in the paper;
             ``halves``: one of each half, as in GPT-NeoX and in Hugging Face's library.
@@ -95,8 +93,6 @@ class PartialRotary(Rotary):
     """Rotate a part of each head's dimensions, so that the others compare content alone.
 
     Args:
-        dims: gives d_k and the number of positions, max_len.
-        stack_info: not used.
         share: share of the dimensions that are rotated, rounded to pairs, at least one; a quarter
             in GPT-NeoX, a half in ChatGLM.
         base: as in `rotary`, for the dimensions that are rotated.
@@ -148,8 +144,6 @@ class Yarn(Rotary):
     model is trained with it.
 
     Args:
-        dims: gives d_k, which must be even, and the number of positions, max_len.
-        stack_info: not used.
         factor: the length of the longest sentences over L; 1 is `rotary`.
         length: L, in tokens.
         base: as in `rotary`.
@@ -186,8 +180,6 @@ class RotaryNope(Rotary):
     """Rotary; every n-th layer has no position.
 
     Args:
-        dims: gives d_k, which must be even, and the number of positions, max_len.
-        stack_info: not used.
         every: n; 4 in Llama 4 and SmolLM3.
         base: as in `rotary`.
         layout: as in `rotary`.

@@ -26,9 +26,6 @@ class PostNorm(PerSublayer):
     """Norm after the sum (Post-LN).
 
     Args:
-        layer_info: the location of the layer.
-        norm: makes a new norm at every call.
-        dropout: rate for the sub-layers' outputs.
         final_norm: one more norm at the end of the stack, as in torch.nn.Transformer.
     """
 
@@ -64,9 +61,6 @@ class BottomToTop(Residual):
 
     The authors' code also initialises deep models with smaller weights; here that is an option of
     `initialisation`.
-
-    Raises:
-        ValueError: if model.norm is none.
     """
 
     needs_norm = "b2t adds the layer's input twice, which doubles the stream at every layer"
@@ -89,9 +83,6 @@ class ResidualDual(PerSublayer):
 
     Both are stored in one tensor, (B, T, 2 D). Leaves out the authors' division of z by a constant,
     which prevents overflow in half precision and has no effect after the norm.
-
-    Raises:
-        ValueError: if model.norm is none.
     """
 
     needs_norm = "residual_dual has two streams that differ by their norms"
@@ -136,9 +127,6 @@ class RealFormer(PostNorm):
     positions are absolute.
 
     Args:
-        layer_info: the location of the layer.
-        norm: makes a new norm at every call.
-        dropout: rate for the sub-layers' outputs.
         final_norm: one more norm at the end of the stack; the paper has none.
     """
 

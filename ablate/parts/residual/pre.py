@@ -27,9 +27,6 @@ class PreNorm(PerSublayer):
     """Norm inside the branch (Pre-LN).
 
     Args:
-        layer_info: the location of the layer.
-        norm: makes a new norm at every call.
-        dropout: rate for the sub-layers' outputs.
         final_norm: the norm at the end of the stack, without which the output grows with depth.
     """
 
@@ -49,11 +46,7 @@ class PreNorm(PerSublayer):
     source="Ding et al. 2021, arXiv:2105.13290, sec. 2.4 (CogView)",
 )
 class Sandwich(Residual):
-    """Pre-LN with a second norm on the output of each branch (Sandwich-LN).
-
-    Raises:
-        ValueError: if model.norm is none.
-    """
+    """Pre-LN with a second norm on the output of each branch (Sandwich-LN)."""
 
     needs_norm = "this scheme is defined by its norms, one before and one after every sub-layer"
     final_norm = True
@@ -74,11 +67,7 @@ class Sandwich(Residual):
     source="Kim et al. 2025, arXiv:2502.02732, sec. 3 (Peri-LN)",
 )
 class Peri(Sandwich):
-    """Sandwich-LN with a norm on the embeddings too (Peri-LN).
-
-    Raises:
-        ValueError: if model.norm is none.
-    """
+    """Sandwich-LN with a norm on the embeddings too (Peri-LN)."""
 
     def input_transform(self, norm: NormMaker) -> nn.Module:
         return norm()
@@ -134,9 +123,6 @@ class Parallel(Residual):
     """All sub-layers of a layer read the same input, and their outputs are added at once.
 
     Args:
-        layer_info: the location of the layer.
-        norm: makes a new norm at every call.
-        dropout: rate for the sub-layers' outputs.
         shared_norm: whether one norm serves all sub-layers, as in PaLM and GPT-J, or each has its
             own, as in GPT-NeoX.
 
@@ -176,9 +162,6 @@ class PostBranch(PerSublayer):
 
     Gains start at 1, as in OLMo 2; in the code of Swin V2 they start at 0, so that every layer is
     the identity at first.
-
-    Raises:
-        ValueError: if model.norm is none.
     """
 
     needs_norm = "post_branch normalises what is added to the stream"
@@ -197,9 +180,6 @@ class LayerNormScaling(PerSublayer):
     """Pre-LN with norms that are smaller in higher layers, so that the stream grows less.
 
     A block that serves several layers has the factor of the lowest.
-
-    Raises:
-        ValueError: if model.norm is none.
     """
 
     needs_norm = "layernorm_scaling scales the outputs of norms"
@@ -225,14 +205,8 @@ class Mix(PerSublayer):
     all layers are Post-LN.
 
     Args:
-        layer_info: the location of the layer.
-        norm: makes a new norm at every call.
-        dropout: rate for the sub-layers' outputs.
         share: share of the layers that are Post-LN, rounded up to whole layers, so that there is at
             least one; the paper rounds down: 1 of 6 layers at a quarter, where this part has 2.
-
-    Raises:
-        ValueError: if model.norm is none.
     """
 
     needs_norm = "mix is defined by the positions of its norms"

@@ -41,9 +41,6 @@ class DeepNorm(PerSublayer):
     Attributes:
         alpha: factor of the stream.
         beta: factor of those weights.
-
-    Raises:
-        ValueError: if model.norm is none.
     """
 
     needs_norm = "deepnorm multiplies the stream by a factor above 1 at every sub-layer"
@@ -78,9 +75,6 @@ class Admin(Residual):
     The first w of a stack is 1. The w of each further sub-layer is the standard deviation of the
     sum of the stream and all branches below it without norms, measured over all elements of the
     batch, padding and dropout included. A block that serves several layers has the w of the last.
-
-    Raises:
-        ValueError: if model.norm is none.
     """
 
     needs_norm = "admin scales a stream of unit variance, which requires a norm"
@@ -111,9 +105,6 @@ class _ScaledBranches(Residual):
     """x + w dropout(f(norm(x))), with a trained w for every sub-layer.
 
     Args:
-        layer_info: the location of the layer.
-        norm: makes a new norm at every call.
-        dropout: rate for the sub-layers' outputs.
         width: number of elements of each w.
         initial: initial value of the elements.
     """
@@ -140,11 +131,6 @@ class ReZero(_ScaledBranches):
 
     Differs from the authors' code, in which all sub-layers of a layer have one a.
 
-    Args:
-        layer_info: the location of the layer.
-        norm: makes a new norm at every call.
-        dropout: rate for the sub-layers' outputs.
-
     Raises:
         ValueError: unless model.norm is none.
     """
@@ -163,16 +149,7 @@ class ReZero(_ScaledBranches):
     source="Narang et al. 2021, arXiv:2102.11972, table 1 (ReZero + LayerNorm, ReZero + RMS Norm)",
 )
 class ReZeroNorm(_ScaledBranches):
-    """Pre-LN with a trained factor of each branch, 0 at first, so that layers are the identity.
-
-    Args:
-        layer_info: the location of the layer.
-        norm: makes a new norm at every call.
-        dropout: rate for the sub-layers' outputs.
-
-    Raises:
-        ValueError: if model.norm is none.
-    """
+    """Pre-LN with a trained factor of each branch, 0 at first, so that layers are the identity."""
 
     needs_norm = "rezero_norm is rezero with a norm"
     final_norm = True
@@ -190,9 +167,6 @@ class LayerScale(_ScaledBranches):
     """Pre-LN with a trained factor for each dimension of each branch.
 
     Args:
-        layer_info: the location of the layer.
-        norm: makes a new norm at every call.
-        dropout: rate for the sub-layers' outputs.
         initial: initial value of the factors; the paper has 0.1 for up to 18 layers, 1e-5 for up to
             24 and 1e-6 for more.
     """

@@ -27,9 +27,6 @@ class LinearCombination(Residual):
     there is one more norm, as after Pre-LN. The stream holds all outputs, (n_layers + 1) D, newest
     last. A block that serves several layers combines as many of the newest outputs as its lowest
     layer has. Layers cannot be dropped (dropout.layer).
-
-    Raises:
-        ValueError: if model.norm is none.
     """
 
     needs_norm = "dlcl combines the normalised outputs of layers"
@@ -98,14 +95,8 @@ class HyperConnections(Residual):
     every sub-layer; other schemes keep theirs in fp32.
 
     Args:
-        layer_info: the location of the layer.
-        norm: makes a new norm at every call.
-        dropout: rate for the sub-layers' outputs.
         n_streams: n, the expansion rate.
         dynamic: whether the weights depend on the streams (DHC) or not (SHC).
-
-    Raises:
-        ValueError: if model.norm is none.
     """
 
     needs_norm = "hyper_connections normalises what a sub-layer reads"

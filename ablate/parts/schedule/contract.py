@@ -37,8 +37,6 @@ class Falling(Schedule):
     """Linear from 0 to lr over the warm-up, then down to min_lr, as the parts below define.
 
     Args:
-        dims: not used.
-        n_steps: length of the whole training.
         lr: the highest rate.
         warmup: steps until the highest rate.
         min_lr: the lowest rate after the warm-up.

@@ -23,10 +23,6 @@ class CosineRestarts(Falling):
     """After the warm-up several half cosines from lr down to min_lr; the last ends with training.
 
     Args:
-        dims: not used.
-        n_steps: length of the whole training.
-        lr: the highest rate.
-        warmup: steps until the highest rate.
         n_cycles: how often the rate falls.
         growth: T_mult, the ratio of the lengths of successive cycles.
         min_lr: the lowest rate.
@@ -70,8 +66,6 @@ class OneCycle(Schedule):
     The momentum, which the paper decreases while the rate rises, stays that of the optimizer.
 
     Args:
-        dims: not used.
-        n_steps: length of the whole training.
         lr: the highest rate.
         warmup: steps until the highest rate; about 45% of all steps in the paper, 30% in PyTorch.
         start_factor: the rate of the first step, as a share of lr; without effect if warmup is 0 or

@@ -24,8 +24,6 @@ class Noam(Schedule):
     Without a warm-up it is factor d_model^-0.5 step^-0.5.
 
     Args:
-        dims: gives d_model.
-        n_steps: length of the whole training.
         factor: 1 in the paper; 2 in later tensor2tensor.
         warmup: steps until the highest rate.
     """
@@ -56,8 +54,6 @@ class InverseSqrt(Schedule):
     """Linear from init_lr to lr over the warm-up, then lr sqrt(warmup / step).
 
     Args:
-        dims: not used.
-        n_steps: length of the whole training.
         lr: the highest rate.
         warmup: steps until the highest rate; without one the rate is lr / sqrt(step).
         init_lr: where the warm-up starts from, at step 0.
@@ -97,8 +93,6 @@ class Constant(Schedule):
     """Linear from 0 to lr over the warm-up, then lr.
 
     Args:
-        dims: not used.
-        n_steps: length of the whole training.
         lr: the rate.
         warmup: steps until it is reached.
     """
@@ -126,19 +120,12 @@ class Plateau(Falling):
     Any lower dev NLL is a new best, and all evaluations count, those of the warm-up too.
 
     Args:
-        dims: not used.
-        n_steps: length of the whole training.
-        lr: the highest rate.
-        warmup: steps until the highest rate.
         factor: the rate is multiplied by it each time it falls.
         patience: number of evaluations in a row without a new best that do not change the rate;
             after one more it falls, and the count starts again. The code of Nguyen & Salazar
             instead looks at dev BLEU, and the rate falls whenever the last one is below each of the
             patience before it.
         min_lr: lower bound of the rate after the warm-up.
-
-    Raises:
-        ValueError: if min_lr is above lr.
     """
 
     def __init__(  # noqa: PLR0913 - one argument for every option

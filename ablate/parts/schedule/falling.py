@@ -49,10 +49,6 @@ class WarmupStableDecay(Falling):
     last step is one of the forms of Haegele et al.
 
     Args:
-        dims: not used.
-        n_steps: length of the whole training.
-        lr: the highest rate.
-        warmup: steps until the highest rate.
         decay: share of all steps over which the rate falls, at most the steps after the warm-up; a
             tenth was enough for Hu et al.
         min_lr: the rate of the last step.
@@ -102,15 +98,8 @@ class Polynomial(Falling):
     """After the warm-up a power of the share of steps that remain, down to min_lr at the last step.
 
     Args:
-        dims: not used.
-        n_steps: length of the whole training.
-        lr: the highest rate.
-        warmup: steps until the highest rate.
         power: 1, the default of both sources, is `linear`; 2 unless given.
         min_lr: the rate of the last step.
-
-    Raises:
-        ValueError: if min_lr is above lr.
     """
 
     def __init__(
