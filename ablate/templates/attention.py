@@ -25,9 +25,6 @@ class MyAttention(Attention):
     """Every head has a trained temperature.
 
     Args:
-        dims: widths and number of heads.
-        scaling: changes queries, keys and their dot products.
-        dropout: rates for the attention weights and for whole heads.
         bias: whether the four projections have one.
     """
 
@@ -39,5 +36,4 @@ class MyAttention(Attention):
         self.gain = nn.Parameter(torch.ones(dims.n_heads))
 
     def mix_scores(self, scores: Tensor) -> Tensor:
-        """Change the scores (B, H, T, S) before mask and softmax."""
         return scores * self.gain[:, None, None]

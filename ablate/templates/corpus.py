@@ -25,12 +25,9 @@ class MyCorpus(Corpus):
         self.size = size
 
     def fingerprint(self) -> str:
-        """Return the SHA-256 of the content, or of what determines it."""
         return sha256_of_text(f"my_corpus {self.size}")
 
     def load(self) -> CorpusText:
-        """Return the text."""
-
         def bitext(numbers: range) -> Bitext:
             return Bitext.of((" ".join(_WORDS[int(d)] for d in str(n)), str(n)) for n in numbers)
 

@@ -21,17 +21,11 @@ from ablate.registry import register
     source="you, 2026, sec. 1",
 )
 class MyEmbedding(Embedding):
-    """The target table is the output, after a trained gain for each dimension.
-
-    Args:
-        dims: gives the width D.
-        vocabulary: sizes of the two vocabularies.
-    """
+    """The target table is the output, after a trained gain for each dimension."""
 
     def __init__(self, dims: Dims, vocabulary: Vocabulary) -> None:
         super().__init__(dims, vocabulary)
         self.gain = nn.Parameter(torch.ones(dims.d_model))
 
     def logits(self, x: Tensor) -> Tensor:
-        """Return the logits (B, T, V) of every target token for ``x`` (B, T, D)."""
         return super().logits(x * self.gain)

@@ -21,8 +21,6 @@ class MyFeedForward(FeedForward):
     """Two layers with a hyperbolic tangent.
 
     Args:
-        dims: gives the width D.
-        dropout: of the hidden layer.
         d_ff: hidden width; 4 * d_model unless given.
     """
 
@@ -32,10 +30,8 @@ class MyFeedForward(FeedForward):
         self.down = nn.Linear(self.width, dims.d_model)
 
     def forward(self, x: Tensor, aux_losses: AuxLosses | None = None) -> Tensor:
-        """Transform every token of ``x`` (B, T, D)."""
         hidden = self.dropout(torch.tanh(self.up(x)))  # (B, T, F)
         return self.down(self.hidden_norm(hidden))
 
     def output_layers(self) -> Sequence[nn.Linear]:
-        """Return the layers whose outputs are added to the residual stream."""
         return (self.down,)

@@ -17,7 +17,6 @@ class MyInitialisation(Initialisation):
     """A normal distribution whose variance depends on the inputs alone; biases 0.
 
     Args:
-        dims: sizes.
         gain: factor of the standard deviation.
     """
 
@@ -26,5 +25,4 @@ class MyInitialisation(Initialisation):
         self.gain = gain
 
     def weight(self, linear: nn.Linear, role: Role) -> None:
-        """Set the weight of one linear layer."""
         nn.init.normal_(linear.weight, std=self.gain * linear.in_features**-0.5)

@@ -22,7 +22,6 @@ class MyMask(Mask):
     """A token attends to its neighbours and to every n-th token.
 
     Args:
-        stack_info: which stack; that of the decoder is causal.
         stride: n, and the size of the neighbourhood.
     """
 
@@ -31,7 +30,6 @@ class MyMask(Mask):
         self.stride = stride
 
     def allowed(self, query_positions: Tensor, key_positions: Tensor, is_token: Tensor) -> Tensor:
-        """Return the mask, broadcastable to (B, H, T, S); True where attention is allowed."""
         distance = (query_positions[:, None] - key_positions[None, :]).abs()
         is_pillar = key_positions[None, :] % self.stride == 0
         is_visible = (distance < self.stride) | is_pillar

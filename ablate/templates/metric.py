@@ -27,7 +27,6 @@ class MyMetric(Metric):
     def score(
         self, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
     ) -> float:
-        """Return the score of a whole test set."""
         n_right = n_words = 0
         for hypothesis, reference in zip(hypotheses, references, strict=True):
             words = reference.split()[: self.n]

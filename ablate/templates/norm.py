@@ -19,7 +19,6 @@ class MyNorm(Norm):
     """Divide by the mean absolute value.
 
     Args:
-        dims: gives the width D.
         eps: added to the divisor.
     """
 
@@ -29,5 +28,4 @@ class MyNorm(Norm):
         self.gain = nn.Parameter(torch.ones(dims.d_model))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise ``x`` (..., D) over its last dimension."""
         return self.gain * x / (x.abs().mean(dim=-1, keepdim=True) + self.eps)

@@ -23,7 +23,6 @@ class MyObjective(Objective):
     """Likely tokens count less.
 
     Args:
-        pad: the id of padding, whose loss is 0.
         gamma: 0 is the negative log-likelihood.
     """
 
@@ -32,7 +31,6 @@ class MyObjective(Objective):
         self.gamma = gamma
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss, (), of ``logits`` (N, V), summed over ``targets`` (N,) but padding."""
         log_p = F.log_softmax(logits.float(), dim=-1)
         of_target = log_p.gather(-1, targets[:, None])[:, 0]  # (N,)
         complement = -torch.expm1(of_target.clamp(max=_MAX_LOG_P))  # 0 would have no gradient

@@ -32,5 +32,4 @@ class MyOptimizer(Optimizer):
         self.alpha = alpha
 
     def make(self, groups: Sequence[Group]) -> torch.optim.Optimizer:
-        """Return the optimizer of all parameters in ``groups``."""
         return torch.optim.RMSprop([group.to_torch() for group in groups], alpha=self.alpha)

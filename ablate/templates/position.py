@@ -21,8 +21,6 @@ class MyPosition(Position):
     """Add a trained vector per position, times a factor.
 
     Args:
-        dims: gives d_model and max_len.
-        stack_info: which stack, and its depth.
         scale: of the vectors.
     """
 
@@ -32,5 +30,4 @@ class MyPosition(Position):
         self.table = nn.Parameter(torch.randn(dims.max_len, dims.d_model) * dims.d_model**-0.5)
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Change the embeddings ``x`` (B, T, D) of the tokens at ``positions`` (T,)."""
         return x + self.scale * self.table[positions]

@@ -24,9 +24,6 @@ class MyResidual(PerSublayer):
     """Pre-LN with a fixed weight on every branch.
 
     Args:
-        layer_info: the location of the layer.
-        norm: makes a new norm at every call.
-        dropout: rate for the sub-layers' outputs.
         weight: of the branches.
     """
 
@@ -37,9 +34,7 @@ class MyResidual(PerSublayer):
         self.weight = weight
 
     def apply_sublayer(self, x: Tensor, sublayer: Sublayer, norm: nn.Module) -> Tensor:
-        """Apply one sub-layer to the stream ``x`` (B, T, D); return the stream."""
         return x + self.weight * self.dropout(sublayer(norm(x)))
 
     def output_transform(self, norm: NormMaker) -> nn.Module:
-        """Return a module for the end of the stack."""
         return norm()

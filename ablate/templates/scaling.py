@@ -19,7 +19,6 @@ class MyScaling(Scaling):
     """Divide dot products by a power of the head width.
 
     Args:
-        dims: gives d_k.
         power: 0.5 is the paper's.
     """
 
@@ -28,5 +27,4 @@ class MyScaling(Scaling):
         self.factor = dims.d_k**-power
 
     def query(self, q: Tensor) -> Tensor:
-        """Change queries (B, H, T, K)."""
         return q * self.factor

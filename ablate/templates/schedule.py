@@ -17,8 +17,6 @@ class MySchedule(Schedule):
     """A polynomial that would reach zero one step after the last.
 
     Args:
-        dims: sizes.
-        n_steps: length of the whole training.
         lr: of the first step.
         power: 1 is a straight line.
     """
@@ -31,5 +29,4 @@ class MySchedule(Schedule):
         self.power = power
 
     def rate(self, step: int, dev: Sequence[float] = ()) -> float:
-        """Return the learning rate of a step, which counts from 1."""
         return self.lr * (1 - (step - 1) / self.n_steps) ** self.power

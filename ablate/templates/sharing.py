@@ -11,5 +11,4 @@ class MySharing(Sharing):
     """Every two neighbouring layers are one block of weights."""
 
     def order(self) -> list[int]:
-        """Return the block of each layer, from the bottom; blocks are numbered by first use."""
         return [layer // 2 for layer in range(self.n_layers)]
