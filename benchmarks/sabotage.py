@@ -57,7 +57,7 @@ SABOTAGES = (
     Sabotage(
         "no final norm in Pre-LN",
         "model/stack.py",
-        "return self.output_transform(x)",
+        "return self.closing(x)",
         "return x",
         ("pre losses", "pre dev nll"),
     ),

@@ -38,7 +38,7 @@ def count_parameters(model: Transformer) -> dict[str, Any]:
                 counted.add(id(parameter))
                 by_part[location]["parameters"] += parameter.numel()
     for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
-        for transform in (stack.input_transform, stack.output_transform):  # the residual scheme's
+        for transform in (stack.opening, stack.closing):  # the residual scheme's
             for parameter in transform.parameters():
                 if id(parameter) not in counted:
                     by_part[f"{side}.residual"]["parameters"] += parameter.numel()

@@ -9,7 +9,7 @@ from ablate.config.inheritance import SIDES
 from ablate.model.stack import Layer, Stack
 from ablate.model.transformer import Transformer
 from ablate.parts.attention import Attention
-from ablate.parts.dims import Dims, Dropout, LayerInfo, Side, StackInfo
+from ablate.parts.dims import Dims, LayerInfo, Side, StackInfo
 from ablate.parts.dropout import WordDropout
 from ablate.parts.embedding import Embedding, Vocabulary
 from ablate.parts.feed_forward import FeedForward
@@ -86,7 +86,11 @@ def _stack(
             Residual, stack.residual, layer_info, norm, dropout.residual, at=at("residual")
         )
         with refusals(at("residual")):
-            _check_layer_dropout(residual, dropout)
+            if dropout.layer and residual.layer_dropout_blocker:
+                raise ValueError(
+                    f"{label(type(residual))} {residual.layer_dropout_blocker}; set dropout.layer "
+                    f"({dropout.layer}) to 0, or choose another residual"
+                )
             residual.modify_sublayers(attentions, feed_forward, norm)
         return Layer(attentions, feed_forward, residual)
 
@@ -106,25 +110,8 @@ def _stack(
     )
 
 
-def _check_layer_dropout(residual: Residual, dropout: Dropout) -> None:
-    """Refuse a residual scheme that cannot go without a layer where layers are dropped.
-
-    Raises:
-        ValueError: if layers are dropped and the scheme says why they cannot be.
-    """
-    if dropout.layer and residual.layer_dropout_blocker:
-        raise ValueError(
-            f"{label(type(residual))} {residual.layer_dropout_blocker}; set dropout.layer "
-            f"({dropout.layer}) to 0, or choose another residual"
-        )
-
-
 def _check_hidden_keys(position: Position, attention: Attention) -> None:
-    """Refuse a position encoding that hides keys from single heads where that has another effect.
-
-    Raises:
-        ValueError: if the attention mixes the scores of heads, or counts the keys that are hidden.
-    """
+    """Refuse to hide keys from single heads where that has another effect."""
     kind = type(attention)
     effect = ""
     if kind.mix_scores is not Attention.mix_scores:

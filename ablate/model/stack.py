@@ -82,8 +82,8 @@ class Stack(nn.Module):
         blocks = list(dict.fromkeys(layers))
         self.layers = nn.ModuleList(blocks)
         self.order = tuple(blocks.index(layer) for layer in layers)
-        self.add_module("opening", input_transform)  # the names in saved weights
-        self.add_module("closing", output_transform)
+        self.opening = input_transform
+        self.closing = output_transform
         self.word_dropout = word_dropout
         self.dropout = ElementDropout(dropout.embedding)
         self.layer_dropout = dropout.layer
@@ -97,14 +97,10 @@ class Stack(nn.Module):
     ) -> Tensor:
         """Apply all layers to embeddings ``x`` (B, T, D) at ``positions`` (T,).
 
-        Args:
-            x: embeddings.
-            positions: those of the tokens.
-            contexts: for each layer, one for each of its attentions.
-            aux_losses: receives the auxiliary losses of parts.
+        ``contexts`` has, for each layer, one for each of its attentions.
         """
         x = self.dropout(self.position.embed(x, positions))
-        x = self.input_transform(x)
+        x = self.opening(x)
         score_lists: list[list[Tensor]] = [[] for _ in contexts[0]]
         value_lists: list[list[Tensor]] = [[] for _ in contexts[0]]
         for number, (block, layer_contexts) in enumerate(zip(self.order, contexts, strict=True)):
@@ -112,7 +108,7 @@ class Stack(nn.Module):
                 replace(
                     context,
                     layer=number,
-                    position=_at_layer(context.position, number),
+                    position=context.position and context.position.at_layer(number),
                     previous_scores=previous_scores,
                     first_values=first_values,
                 )
@@ -120,8 +116,11 @@ class Stack(nn.Module):
                     layer_contexts, score_lists, value_lists, strict=True
                 )
             ]
-            x = self._drop_layer(self.layers[block](x, numbered, aux_losses), x)
-        return self.output_transform(x)
+            y = self.layers[block](x, numbered, aux_losses)
+            if self.training and self.layer_dropout:
+                y = torch.where(torch.rand((), device=x.device) < self.layer_dropout, x, y)
+            x = y
+        return self.closing(x)
 
     def masks(
         self, query_positions: Tensor, key_positions: Tensor, is_token: Tensor
@@ -133,16 +132,6 @@ class Stack(nn.Module):
             for rule in dict.fromkeys(rules)
         }
         return [allowed[rule] for rule in rules]
-
-    @property
-    def input_transform(self) -> nn.Module:
-        """Return the module from embeddings to the residual stream."""
-        return self.get_submodule("opening")
-
-    @property
-    def output_transform(self) -> nn.Module:
-        """Return the module from the residual stream to the stack's output."""
-        return self.get_submodule("closing")
 
     @property
     def blocks(self) -> list[Layer]:
@@ -158,13 +147,3 @@ class Stack(nn.Module):
         """Begin a profiling pass, or end it with None."""
         for layer in self.blocks:
             layer.residual.calibration = calibration
-
-    def _drop_layer(self, y: Tensor, x: Tensor) -> Tensor:
-        """Return the output ``y`` of a layer, or, if the layer is dropped, its input ``x``."""
-        if not (self.training and self.layer_dropout):
-            return y
-        return torch.where(torch.rand((), device=x.device) < self.layer_dropout, x, y)
-
-
-def _at_layer(position: Position | None, layer: int) -> Position | None:
-    return None if position is None else position.at_layer(layer)

@@ -45,10 +45,7 @@ class Transformer(Decodable):
     def forward(self, src: Tensor, tgt: Tensor, losses: list[Tensor] | None = None) -> Tensor:
         """Return logits (B, T, V) for the token after each of ``tgt`` (B, T), from ``src`` (B, S).
 
-        Args:
-            src: source ids.
-            tgt: target ids, as they are fed.
-            losses: receives the auxiliary losses of parts, (), per token.
+        ``losses`` receives the auxiliary losses of parts, (), per token.
 
         Raises:
             ValueError: if a side is longer than max_len.
@@ -56,11 +53,7 @@ class Transformer(Decodable):
         return self.embedding.logits(self.hidden(tgt, self.encode(src, losses), losses))
 
     def encode(self, src: Tensor, losses: list[Tensor] | None = None) -> Memory:
-        """Encode ``src`` (B, S).
-
-        Raises:
-            ValueError: if it is longer than max_len.
-        """
+        """Encode ``src`` (B, S); raise ValueError if it is longer than max_len."""
         positions, stack = self._positions(src, "source"), self.encoder
         aux_losses = self._aux_losses(src, losses)
         is_token = aux_losses.is_token[:, None, None, :]
@@ -72,11 +65,7 @@ class Transformer(Decodable):
         return Memory(stack(x, positions, contexts, aux_losses), is_token)
 
     def hidden(self, tgt: Tensor, memory: Memory, losses: list[Tensor] | None = None) -> Tensor:
-        """Return the last hidden states (B, T, D) for all of ``tgt`` (B, T).
-
-        Raises:
-            ValueError: if ``tgt`` is longer than max_len.
-        """
+        """Return the last hidden states (B, T, D) for all of ``tgt`` (B, T), up to max_len."""
         positions, stack = self._positions(tgt, "target"), self.decoder
         aux_losses = self._aux_losses(tgt, losses)
         is_token = aux_losses.is_token[:, None, None, :]
@@ -135,9 +124,7 @@ class Transformer(Decodable):
     def decoder_state(self, memory: Memory, length: int | None = None) -> DecoderState:
         """Return the state before the first token, one row for every sentence, without gradients.
 
-        Args:
-            memory: of B sentences.
-            length: upper bound of the number of tokens to be fed; max_len unless given.
+        At most ``length`` tokens can be fed to it; max_len unless given.
         """
         layers = []
         for block in self.decoder.order:
@@ -148,11 +135,7 @@ class Transformer(Decodable):
         return DecoderState(layers, memory.mask)
 
     def step(self, tokens: Tensor, state: DecoderState) -> Tensor:
-        """Feed one token per row, ``tokens`` (N,); return the logits (N, V) of the next.
-
-        Raises:
-            ValueError: if the state is full.
-        """
+        """Feed one token per row as `feed` does; return the logits (N, V) of the next."""
         return self.embedding.logits(self.feed(tokens, state))
 
     @torch.no_grad()

@@ -167,7 +167,11 @@ class Embedding(nn.Module, Part, slot="embedding"):
     ) -> None:
         super().__init__()
         self.n_masked = vocabulary.n_unwritten if mask_unwritten else 0
-        self._check_sharing(vocabulary)
+        if self.shares_input and not vocabulary.is_joint:
+            raise ValueError(
+                "an embedding whose inputs are tied needs one vocabulary for both languages; set "
+                "tokenizer.joint: true, or choose tied_target or separate"
+            )
         if rank is not None and rank >= dims.d_model:
             raise ValueError(
                 f"rank ({rank}) must be smaller than d_model ({dims.d_model}), or nothing is "
@@ -207,7 +211,13 @@ class Embedding(nn.Module, Part, slot="embedding"):
 
     def logits(self, x: Tensor) -> Tensor:
         """Return the logits (B, T, V) of every target token for ``x`` (B, T, D)."""
-        logits = self._scores(x * self.output_multiplier)
+        x = x * self.output_multiplier
+        if self.output is None:
+            logits = self.tgt_table.scores(x, self.bias)
+        else:
+            weight = self.output.weight
+            weight = F.normalize(weight, dim=-1) if self.fix_norm else weight
+            logits = F.linear(x, weight, self.output.bias)
         if self.n_masked:
             return F.pad(logits[..., self.n_masked :], (self.n_masked, 0), value=MASKED_LOGIT)
         return logits
@@ -219,28 +229,11 @@ class Embedding(nn.Module, Part, slot="embedding"):
     def rows_at_once(self, device: torch.device, dtype: torch.dtype = torch.float32) -> int:
         """Return for how many rows to compute logits at a time, where they are not kept.
 
-        The logits of all rows together would be by far the largest tensor.
-
-        Args:
-            device: where they are computed.
-            dtype: the widest in which they are stored.
+        The logits of all rows together would be by far the largest tensor; ``dtype`` is the widest
+        in which they are stored.
         """
         n_bytes = _LOGITS_BYTES.get(device.type, _DEFAULT_LOGITS_BYTES)
         return max(_MIN_ROWS, n_bytes // (dtype.itemsize * self.n_tgt))
-
-    def _scores(self, x: Tensor) -> Tensor:
-        if self.output is None:
-            return self.tgt_table.scores(x, self.bias)
-        weight = self.output.weight
-        weight = F.normalize(weight, dim=-1) if self.fix_norm else weight
-        return F.linear(x, weight, self.output.bias)
-
-    def _check_sharing(self, vocabulary: Vocabulary) -> None:
-        if self.shares_input and not vocabulary.is_joint:
-            raise ValueError(
-                "an embedding whose inputs are tied needs one vocabulary for both languages; set "
-                "tokenizer.joint: true, or choose tied_target or separate"
-            )
 
 
 @register(

@@ -32,12 +32,7 @@ class Metric(Part, slot="metric"):
     def score(
         self, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
     ) -> float:
-        """Return the score of a whole test set.
-
-        Args:
-            sources: one per sentence.
-            hypotheses: the translations, one per sentence.
-            references: one per sentence.
+        """Return the score of a whole test set, of texts with one per sentence.
 
         Raises:
             UnavailableError: if a package or weights are missing.
@@ -69,8 +64,7 @@ class Bleu(Metric):
             metric = _sacrebleu("BLEU", tokenize=self.tokenize, force=True)
         except RuntimeError as error:  # of a tokenizer whose package is missing
             raise UnavailableError(f"tokenize: {self.tokenize}: {error}") from error
-        bleu: float = metric.corpus_score(list(hypotheses), [list(references)]).score
-        return bleu
+        return float(metric.corpus_score(list(hypotheses), [list(references)]).score)
 
     def signature(self) -> str:
         metric = _sacrebleu("BLEU", tokenize=self.tokenize, force=True)
@@ -89,8 +83,8 @@ class Chrf(Metric):
     def score(
         self, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
     ) -> float:
-        chrf: float = _sacrebleu("CHRF").corpus_score(list(hypotheses), [list(references)]).score
-        return chrf
+        metric = _sacrebleu("CHRF")
+        return float(metric.corpus_score(list(hypotheses), [list(references)]).score)
 
 
 @register(

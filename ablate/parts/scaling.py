@@ -78,29 +78,23 @@ class SqrtDk(Scaling):
     formula="s(q, k) = q . k / sqrt(d_model)",
     source="a popular misreading of Vaswani et al. 2017, arXiv:1706.03762, sec. 3.2.1",
 )
-class SqrtDmodel(Scaling):
+class SqrtDmodel(SqrtDk):
     """With d_model = n_heads d_k its scores are the paper's over sqrt(n_heads)."""
 
     def __init__(self, dims: Dims) -> None:
         super().__init__(dims)
         self.factor = dims.d_model**-0.5
 
-    def query(self, q: Tensor) -> Tensor:
-        return q * self.factor
-
 
 @register(
     "dk", formula="s(q, k) = q . k / d_k", source="Yang et al. 2022, arXiv:2203.03466, def. 4.1"
 )
-class Dk(Scaling):
+class Dk(SqrtDk):
     """The muP rule, for queries and keys that become correlated in training."""
 
     def __init__(self, dims: Dims) -> None:
         super().__init__(dims)
         self.factor = 1 / dims.d_k
-
-    def query(self, q: Tensor) -> Tensor:
-        return q * self.factor
 
 
 @register(
@@ -229,7 +223,7 @@ class Cosine(Scaling):
     formula="s(q, k) = cap tanh(q . k / (cap sqrt(d_k)))",
     source="Gemma Team 2024, arXiv:2408.00118, sec. 2 (logit soft-capping)",
 )
-class SoftCap(Scaling):
+class SoftCap(SqrtDk):
     """As `sqrt_dk`, with scores between -cap and cap, before position biases are added.
 
     With residual: realformer, the scores of lower layers are also added after the cap.
@@ -240,11 +234,7 @@ class SoftCap(Scaling):
 
     def __init__(self, dims: Dims, *, cap: PositiveFloat = 50.0) -> None:
         super().__init__(dims)
-        self.factor = dims.d_k**-0.5
         self.cap = cap
-
-    def query(self, q: Tensor) -> Tensor:
-        return q * self.factor
 
     def scores(self, scores: Tensor) -> Tensor:
         return self.cap * torch.tanh(scores / self.cap)

@@ -134,7 +134,7 @@ def plain(model: Transformer, name: str, src: Tensor, tgt: Tensor) -> Tensor:
 
     def run(stack: Any, x: Tensor, mask: Tensor, memory: Any = None, source: Any = None) -> Tensor:
         positions = torch.arange(x.size(1))
-        x = input_transform(stack.input_transform, stack.position.embed(x, positions))
+        x = input_transform(stack.opening, stack.position.embed(x, positions))
         self_scores: list[Tensor] = []
         cross_scores: list[Tensor] = []
         for block in stack.blocks:
@@ -148,7 +148,7 @@ def plain(model: Transformer, name: str, src: Tensor, tgt: Tensor) -> Tensor:
             if name != "realformer":
                 self_scores.clear()
                 cross_scores.clear()
-        return output_transform(stack.output_transform, x)
+        return output_transform(stack.closing, x)
 
     is_token = (src != PAD)[:, None, None, :]
     memory = run(model.encoder, model.embedding.src(src), is_token)

@@ -50,34 +50,28 @@ class KVCache:
         if not self._buffers:
             self._buffers = [self._empty(x, x.size(0), n) for x in (k, v)]
         elif self._buffers[0].size(2) < n:
-            self._grow(n)
+            old = self._buffers
+            self._buffers = [self._empty(x, x.size(0), n) for x in old]
+            for larger, x in zip(self._buffers, old, strict=True):
+                larger[:, :, : x.size(2)] = x
         for buffer, new in zip(self._buffers, (k, v), strict=True):
             buffer[:, :, n - new.size(2) : n] = new
         return self.first(n)
 
     def select(self, rows: Tensor, n: int) -> None:
         """Keep ``rows`` (B',) of the batch, in that order, with their first ``n`` tokens."""
-        n_next = min(n + 1, self.max_len)
-        if not (self._spare and self._is_large_enough(self._spare[0], rows.size(0), n_next)):
-            self._spare = [self._empty(buffer, rows.size(0), n_next) for buffer in self._buffers]
-        selected = [spare[: rows.size(0)] for spare in self._spare]
+        n_rows, n_next = rows.size(0), min(n + 1, self.max_len)
+        spare = self._spare
+        if not spare or spare[0].size(0) < n_rows or spare[0].size(2) < n_next:
+            spare = [self._empty(x, n_rows, n_next) for x in self._buffers]
+        selected = [x[:n_rows] for x in spare]
         for old, new in zip(self._buffers, selected, strict=True):
             torch.index_select(old[:, :, :n], 0, rows, out=new[:, :, :n])
         self._buffers, self._spare = selected, self._buffers
 
-    def _grow(self, n: int) -> None:
-        old = self._buffers
-        self._buffers = [self._empty(buffer, buffer.size(0), n) for buffer in old]
-        for new, buffer in zip(self._buffers, old, strict=True):
-            new[:, :, : buffer.size(2)] = buffer
-
     def _empty(self, like: Tensor, n_rows: int, n: int) -> Tensor:
         capacity = min(self.max_len, max(_MIN_CAPACITY, 2 * n))
         return like.new_empty(n_rows, like.size(1), capacity, like.size(3))
-
-    @staticmethod
-    def _is_large_enough(buffer: Tensor, n_rows: int, n: int) -> bool:
-        return buffer.size(0) >= n_rows and buffer.size(2) >= n
 
 
 class StaticKVCache(KVCache):

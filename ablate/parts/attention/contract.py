@@ -97,12 +97,7 @@ class Attention(nn.Module, Part, slot="attention"):
         self.uses_previous_scores = False
 
     def make_projections(self, dims: Dims, *, bias: bool) -> None:
-        """Make the projections, for H heads of queries and G = ``n_kv_heads`` of keys and values.
-
-        Args:
-            dims: widths.
-            bias: whether the four projections have a bias.
-        """
+        """Make the projections for H heads of queries and G = ``n_kv_heads`` of keys and values."""
         self.q = nn.Linear(dims.d_model, self.n_heads * dims.d_k, bias=bias)
         self.k = nn.Linear(dims.d_model, self.n_kv_heads * dims.d_k, bias=bias)
         self.v = nn.Linear(dims.d_model, self.n_kv_heads * dims.d_v, bias=bias)
@@ -180,9 +175,12 @@ class Attention(nn.Module, Part, slot="attention"):
                 k, v, context.query_positions, context.key_positions.size(0)
             )
         n_beams = q.size(0) // k.size(0)
-        q = _merge_beams(q, n_beams)
+        if n_beams > 1:  # the queries of neighbouring rows share keys: (B / n, H, n T, K)
+            q = q.unflatten(0, (-1, n_beams)).transpose(1, 2).flatten(2, 3)
         weights = self.dropout(self.weights(q, _repeat_heads(k, self.n_heads), context))
-        y = _split_beams(weights @ _repeat_heads(v, self.n_heads), n_beams)  # (B, H, T, V)
+        y = weights @ _repeat_heads(v, self.n_heads)
+        if n_beams > 1:
+            y = y.unflatten(2, (n_beams, -1)).transpose(1, 2).flatten(0, 1)  # (B, H, T, V)
         if position is not None:
             positions = context.query_positions, context.key_positions
             y = _add(y, position.values(weights, *positions, context.layer))
@@ -213,16 +211,6 @@ def split_heads(x: Tensor, n: int) -> Tensor:
 def _repeat_heads(x: Tensor, n_heads: int) -> Tensor:
     """Repeat each head of keys or values (B, G, S, K) for all heads of queries that share it."""
     return x if x.size(1) == n_heads else x.repeat_interleave(n_heads // x.size(1), dim=1)
-
-
-def _merge_beams(x: Tensor, n: int) -> Tensor:
-    """Put the queries of ``n`` neighbouring rows in one: (B, H, T, K) to (B / n, H, n T, K)."""
-    return x if n == 1 else x.unflatten(0, (-1, n)).transpose(1, 2).flatten(2, 3)
-
-
-def _split_beams(x: Tensor, n: int) -> Tensor:
-    """Undo `_merge_beams`: (B / n, H, n T, V) to (B, H, T, V)."""
-    return x if n == 1 else x.unflatten(2, (n, -1)).transpose(1, 2).flatten(0, 1)
 
 
 def _add(x: Tensor, *terms: Tensor | None) -> Tensor:

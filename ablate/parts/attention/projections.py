@@ -5,6 +5,8 @@ B batch, T queries, S keys, D d_model, H n_heads, G heads of keys and values, K 
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
@@ -21,25 +23,19 @@ class MultiHeadAttention(Attention):
         bias: whether the projections have one.
     """
 
+    has_one_kv_head: ClassVar[bool] = False
+
     def __init__(
         self, dims: Dims, scaling: Scaling, dropout: Dropout, *, bias: bool = True
     ) -> None:
         super().__init__(dims, scaling, dropout)
-        self.n_kv_heads = self.count_kv_heads(dims)
+        if self.has_one_kv_head:
+            self.n_kv_heads = 1
         self.make_projections(dims, bias=bias)
         self.add_parameters(dims, bias=bias)
 
-    def count_kv_heads(self, dims: Dims) -> int:
-        """Return G, the number of heads of keys and values."""
-        return dims.n_heads
-
     def add_parameters(self, dims: Dims, *, bias: bool) -> None:
-        """Make the parameters that the part has beside its four projections.
-
-        Args:
-            dims: widths and number of heads.
-            bias: whether further projections have one.
-        """
+        """Make the parameters that the part has beside its four projections."""
 
 
 @register(
@@ -100,8 +96,7 @@ class PerHeadShared(Attention):
 class MultiQuery(MultiHeadAttention):
     """All heads share one head of keys and values, so that a cache holds 1 / n_heads as much."""
 
-    def count_kv_heads(self, dims: Dims) -> int:
-        return 1
+    has_one_kv_head = True
 
 
 @register(

@@ -45,7 +45,7 @@ class GatedAttention(MultiHeadAttention):
     formula="as full; in self-attention above the lowest layer v <- (1 - share) v + share v_1",
     source="Zhou et al. 2024, arXiv:2410.17897, sec. 3 (ResFormer, fixed weights)",
 )
-class ValueResidual(Attention):
+class ValueResidual(MultiHeadAttention):
     """Self-attention whose values are mixed with those of the lowest layer of the stack.
 
     Cross-attention, which the paper does not have, is `full`.
@@ -64,9 +64,8 @@ class ValueResidual(Attention):
         share: Fraction = 0.5,
         bias: bool = True,
     ) -> None:
-        super().__init__(dims, scaling, dropout)
+        super().__init__(dims, scaling, dropout, bias=bias)
         self.share = share
-        self.make_projections(dims, bias=bias)
 
     def mix_values(self, v: Tensor, context: AttentionContext) -> Tensor:
         if not context.is_self_attention:

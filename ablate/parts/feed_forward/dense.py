@@ -17,7 +17,20 @@ from ablate.parts.feed_forward.contract import AuxLosses, FeedForward
 from ablate.registry import register
 
 
-class TwoLayer(FeedForward):
+class _OneHiddenLayer(FeedForward):
+    """The base of both kinds, whose last layer is ``down``."""
+
+    down: nn.Linear
+
+    def output_layers(self) -> Sequence[nn.Linear]:
+        return (self.down,)
+
+    @abstractmethod
+    def activation(self, x: Tensor) -> Tensor:
+        """Return phi(``x``), (B, T, F)."""
+
+
+class TwoLayer(_OneHiddenLayer):
     """phi(x W1 + b1) W2 + b2, with phi defined by the parts below.
 
     Args:
@@ -34,13 +47,6 @@ class TwoLayer(FeedForward):
 
     def forward(self, x: Tensor, aux_losses: AuxLosses | None = None) -> Tensor:
         return self.down(self.hidden_norm(self.dropout(self.activation(self.up(x)))))
-
-    def output_layers(self) -> Sequence[nn.Linear]:
-        return (self.down,)
-
-    @abstractmethod
-    def activation(self, x: Tensor) -> Tensor:
-        """Return phi(``x``), (B, T, F)."""
 
 
 @register(
@@ -141,7 +147,7 @@ class Sigmoid(TwoLayer):
         return x.sigmoid()
 
 
-class Gated(FeedForward):
+class Gated(_OneHiddenLayer):
     """(phi(x W + b) * (x V + c)) W2 + b2: one hidden layer gates another; parts below define phi.
 
     Differs from its paper in that there are biases by default, so that only the gate distinguishes
@@ -175,13 +181,6 @@ class Gated(FeedForward):
     def forward(self, x: Tensor, aux_losses: AuxLosses | None = None) -> Tensor:
         hidden = self.activation(self.gate(x)) * self.up(x)
         return self.down(self.hidden_norm(self.dropout(hidden)))
-
-    def output_layers(self) -> Sequence[nn.Linear]:
-        return (self.down,)
-
-    @abstractmethod
-    def activation(self, x: Tensor) -> Tensor:
-        """Return phi(``x``), (B, T, F)."""
 
 
 @register(

@@ -60,6 +60,7 @@ class MixtureOfExperts(FeedForward):
     """
 
     batch_dependence = "adds a loss that is of the whole batch"
+    divides_gates = True
 
     def __init__(  # noqa: PLR0913 - one argument for every option
         self,
@@ -91,7 +92,9 @@ class MixtureOfExperts(FeedForward):
         p = self._probabilities(x)
         choices = self._selection_scores(p).topk(self.top_k).indices  # (B, T, K)
         selected = torch.zeros_like(p).scatter(-1, choices, 1.0)
-        gates = self._gates(p, selected)
+        gates = p * selected
+        if self.divides_gates and self.top_k > 1:
+            gates = gates / gates.sum(dim=-1, keepdim=True)
         if self.training and aux_losses is not None:
             self._balance(p, selected, aux_losses)
             if self.capacity is not None:
@@ -126,16 +129,24 @@ class MixtureOfExperts(FeedForward):
         return p
 
     def _balance(self, p: Tensor, selected: Tensor, aux_losses: AuxLosses) -> None:
-        """Add the load-balancing loss to ``aux_losses``; other arguments are as in `_imbalance`."""
-        aux_losses.losses.append(self.balance * self._imbalance(p, selected, aux_losses.is_token))
+        """Add the load-balancing loss: ``balance`` if the selection is uniform, E times at most.
+
+        Args:
+            p: probabilities, (B, T, E).
+            selected: 1 where an expert was selected and 0 elsewhere, (B, T, E).
+            aux_losses: receives the loss.
+        """
+        is_token = aux_losses.is_token
+        n_tokens = is_token.sum().clamp(min=1)
+        load = (selected * is_token[:, :, None]).sum(dim=(0, 1)) / (n_tokens * self.top_k)
+        mean_p = (p * is_token[:, :, None]).sum(dim=(0, 1)) / n_tokens
+        imbalance = len(self.experts) * (load * mean_p).sum()
+        aux_losses.losses.append(self.balance * imbalance)
 
     def _is_accepted(self, choices: Tensor, is_token: Tensor, capacity: float) -> Tensor:
         """Return whether an expert accepts a token for which it is selected, (B, T, E).
 
-        Args:
-            choices: the experts of each token, the best first, (B, T, K).
-            is_token: True where there is a token, (B, T).
-            capacity: as in the options.
+        ``choices`` (B, T, K) has the experts of each token, the best first.
         """
         n_experts = len(self.experts)
         max_tokens = (capacity * self.top_k * is_token.sum() / n_experts).ceil()
@@ -145,26 +156,8 @@ class MixtureOfExperts(FeedForward):
         is_accepted = is_chosen & (is_chosen.cumsum(dim=0) <= max_tokens)
         return is_accepted.unflatten(0, (self.top_k, *is_token.shape)).any(dim=0)
 
-    def _gates(self, p: Tensor, selected: Tensor) -> Tensor:
-        """Return the factors of all experts (B, T, E); the arguments are as in `_imbalance`."""
-        gates = p * selected
-        return gates / gates.sum(dim=-1, keepdim=True) if self.top_k > 1 else gates
-
     def _experts(self) -> Iterator[FeedForward]:
         return (cast(FeedForward, expert) for expert in self.experts)
-
-    def _imbalance(self, p: Tensor, selected: Tensor, is_token: Tensor) -> Tensor:
-        """Return how unbalanced the selection is, (): 1 where it is uniform, and at most E.
-
-        Args:
-            p: probabilities, (B, T, E).
-            selected: 1 where an expert was selected and 0 elsewhere, (B, T, E).
-            is_token: True where there is a token, (B, T).
-        """
-        n_tokens = is_token.sum().clamp(min=1)
-        load = (selected * is_token[:, :, None]).sum(dim=(0, 1)) / (n_tokens * self.top_k)
-        mean_p = (p * is_token[:, :, None]).sum(dim=(0, 1)) / n_tokens
-        return len(self.experts) * (load * mean_p).sum()
 
 
 @register(
@@ -185,6 +178,8 @@ class SharedExperts(MixtureOfExperts):
         n_shared: experts for every token.
         capacity: as in `mixture_of_experts`, of the experts that are selected.
     """
+
+    divides_gates = False
 
     def __init__(  # noqa: PLR0913 - one argument for every option
         self,
@@ -217,9 +212,6 @@ class SharedExperts(MixtureOfExperts):
         routed = super().forward(x, aux_losses)
         return torch.stack([routed, *(expert(x) for expert in self.shared)]).sum(dim=0)
 
-    def _gates(self, p: Tensor, selected: Tensor) -> Tensor:
-        return p * selected
-
     def _experts(self) -> Iterator[FeedForward]:
         yield from super()._experts()
         yield from (cast(FeedForward, expert) for expert in self.shared)
@@ -249,6 +241,7 @@ class LossFreeExperts(MixtureOfExperts):
     """
 
     batch_dependence = "keeps loads from batch to batch"
+    divides_gates = False
 
     offset: Tensor  # (E,)
     loads: Tensor  # (E,), since the last step
@@ -294,6 +287,3 @@ class LossFreeExperts(MixtureOfExperts):
 
     def _balance(self, p: Tensor, selected: Tensor, aux_losses: AuxLosses) -> None:
         self.loads.add_((selected * aux_losses.is_token[:, :, None]).sum(dim=(0, 1)))
-
-    def _gates(self, p: Tensor, selected: Tensor) -> Tensor:
-        return p * selected

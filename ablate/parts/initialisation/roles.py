@@ -19,15 +19,12 @@ class Block(Protocol):
     """A block of weights, for one layer or several, as an initialisation reads it."""
 
     @property
-    def attentions(self) -> Sequence[Attention]:
-        """Return its attentions."""
+    def attentions(self) -> Sequence[Attention]: ...
 
     @property
-    def feed_forward(self) -> FeedForward:
-        """Return its feed-forward."""
+    def feed_forward(self) -> FeedForward: ...
 
-    def modules(self) -> Iterator[nn.Module]:
-        """Yield all its modules."""
+    def modules(self) -> Iterator[nn.Module]: ...
 
 
 class Stack(Protocol):
@@ -46,19 +43,15 @@ class Model(Protocol):
     """An assembled model, as an initialisation reads it."""
 
     @property
-    def embedding(self) -> Embedding:
-        """Return its embedding."""
+    def embedding(self) -> Embedding: ...
 
     @property
-    def encoder(self) -> Stack:
-        """Return the encoder."""
+    def encoder(self) -> Stack: ...
 
     @property
-    def decoder(self) -> Stack:
-        """Return the decoder."""
+    def decoder(self) -> Stack: ...
 
-    def modules(self) -> Iterator[nn.Module]:
-        """Yield all its modules."""
+    def modules(self) -> Iterator[nn.Module]: ...
 
 
 def roles(model: Model) -> Roles:
@@ -73,19 +66,15 @@ def roles(model: Model) -> Roles:
         for number, block in enumerate(stack.blocks):
             depth = stack.order.index(number) + 1
             n_branches = n_layers * (len(block.attentions) + 1)
-            for linear, role in _block_roles(block).items():
+            block_roles = _defaults(block)
+            for attention in block.attentions:
+                block_roles |= attention.linear_roles()
+            block_roles |= block.feed_forward.linear_roles()
+            for linear, role in block_roles.items():
                 all_roles[linear] = replace(
                     role, side=side, depth=depth, n_layers=n_layers, n_branches=n_branches
                 )
     return all_roles
-
-
-def _block_roles(block: Block) -> Roles:
-    """Return the roles that the sub-layers of ``block`` declare, and `Role()` for all others."""
-    block_roles = _defaults(block)
-    for attention in block.attentions:
-        block_roles |= attention.linear_roles()
-    return block_roles | block.feed_forward.linear_roles()
 
 
 def _defaults(module: Block | Model) -> Roles:

@@ -89,12 +89,9 @@ class LabelSmoothing(Objective):
             others, n_others = others - log_p[:, self.pad], n_others - 1
         loss = -(1 - self.epsilon) * target - self.epsilon / n_others * others  # (N,)
         if self.form == "annotated":
-            loss = loss - self._entropy(n_others)
+            shares = ((1, 1 - self.epsilon), (n_others, self.epsilon / n_others))
+            loss = loss + sum(n * p * math.log(p) for n, p in shares if p > 0)
         return sum_over_tokens(loss, targets, self.pad)
-
-    def _entropy(self, n_others: int) -> float:
-        target, other = 1 - self.epsilon, self.epsilon / n_others
-        return -sum(n * p * math.log(p) for n, p in ((1, target), (n_others, other)) if p > 0)
 
 
 class TargetLoss(Objective):

@@ -5,6 +5,8 @@ B sentences of T target tokens, N target tokens, V vocabulary size. Losses are s
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor
@@ -17,12 +19,38 @@ from ablate.registry import register
 _MIN_COMPLEMENT = 1e-5  # of 1 - p, as in the authors' code
 
 
+class _Penalised(Objective):
+    """L + weight times a penalty of each token; L: `label_smoothing` with form uniform."""
+
+    def __init__(self, pad: int, weight: float, epsilon: float) -> None:
+        super().__init__(pad)
+        self.weight = weight
+        self.epsilon = epsilon
+        self.smoothing = "all" if epsilon else "none"
+
+    @abstractmethod
+    def penalty(self, logits: Tensor, context: Tensor) -> Tensor:
+        """Return the penalty of each token, (N,), of the first pass if there are several."""
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        context = self.context(targets[None])  # of one sentence
+        rows = targets[:, None] if context is None else context[0]
+        return self.loss_in_context(logits, targets, rows)
+
+    def loss_in_context(self, logits: Tensor, targets: Tensor, context: Tensor) -> Tensor:
+        logits = at_least_float32(logits)
+        penalty = self.penalty(logits, context)
+        total = sum_over_tokens(penalty, targets[: penalty.size(0)], self.pad)
+        cross_entropy = smoothed_cross_entropy(logits, targets, self.pad, self.epsilon)
+        return cross_entropy / self.n_passes + self.weight * total
+
+
 @register(
     "r_drop",
     formula="(L1 + L2) / 2 + alpha / 4 (KL(p1 || p2) + KL(p2 || p1)), p1, p2: two dropout masks",
     source="Liang et al. 2021, arXiv:2106.14448, eq. 4",
 )
-class RDrop(Objective):
+class RDrop(_Penalised):
     """Penalise the difference of two passes of a batch with independent dropout.
 
     This is half of the paper's equation, which adds the losses of both passes: with alpha 0 it then
@@ -37,18 +65,11 @@ class RDrop(Objective):
     n_passes = 2
 
     def __init__(self, pad: int, *, alpha: NonNegativeFloat = 5.0, epsilon: Epsilon = 0.1) -> None:
-        super().__init__(pad)
-        self.alpha = alpha
-        self.epsilon = epsilon
-        self.smoothing = "all" if epsilon else "none"
+        super().__init__(pad, alpha / 4, epsilon)
 
-    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        logits = at_least_float32(logits)
+    def penalty(self, logits: Tensor, context: Tensor) -> Tensor:
         log_p1, log_p2 = logits.log_softmax(dim=-1).chunk(2)  # (N / 2, V)
-        divergence = ((log_p1.exp() - log_p2.exp()) * (log_p1 - log_p2)).sum(dim=-1)  # (N / 2,)
-        penalty = sum_over_tokens(divergence, targets[: log_p1.size(0)], self.pad)
-        cross_entropy = smoothed_cross_entropy(logits, targets, self.pad, self.epsilon)
-        return cross_entropy / 2 + self.alpha / 4 * penalty
+        return ((log_p1.exp() - log_p2.exp()) * (log_p1 - log_p2)).sum(dim=-1)  # (N / 2,)
 
 
 @register(
@@ -56,7 +77,7 @@ class RDrop(Objective):
     formula="L + weight log^2 Z, Z = sum_v exp(logit_v)",
     source="Chowdhery et al. 2022, arXiv:2204.02311, sec. 5",
 )
-class ZLoss(Objective):
+class ZLoss(_Penalised):
     """Keep the softmax's normaliser Z near 1, so that the logits do not drift.
 
     Args:
@@ -67,17 +88,10 @@ class ZLoss(Objective):
     def __init__(
         self, pad: int, *, weight: NonNegativeFloat = 1e-4, epsilon: Epsilon = 0.0
     ) -> None:
-        super().__init__(pad)
-        self.weight = weight
-        self.epsilon = epsilon
-        self.smoothing = "all" if epsilon else "none"
+        super().__init__(pad, weight, epsilon)
 
-    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        logits = at_least_float32(logits)
-        log_z = logits.logsumexp(dim=-1)  # (N,)
-        penalty = sum_over_tokens(log_z.square(), targets, self.pad)
-        cross_entropy = smoothed_cross_entropy(logits, targets, self.pad, self.epsilon)
-        return cross_entropy + self.weight * penalty
+    def penalty(self, logits: Tensor, context: Tensor) -> Tensor:
+        return logits.logsumexp(dim=-1).square()  # (N,)
 
 
 @register(
@@ -85,7 +99,7 @@ class ZLoss(Objective):
     formula="L - beta H(p), H(p) = -sum_v p(v) log p(v)",
     source="Pereyra et al. 2017, arXiv:1701.06548, sec. 3",
 )
-class ConfidencePenalty(Objective):
+class ConfidencePenalty(_Penalised):
     """Reward the entropy of the prediction.
 
     Args:
@@ -95,17 +109,11 @@ class ConfidencePenalty(Objective):
     """
 
     def __init__(self, pad: int, *, beta: NonNegativeFloat = 0.1, epsilon: Epsilon = 0.0) -> None:
-        super().__init__(pad)
-        self.beta = beta
-        self.epsilon = epsilon
-        self.smoothing = "all" if epsilon else "none"
+        super().__init__(pad, beta, epsilon)
 
-    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        logits = at_least_float32(logits)
+    def penalty(self, logits: Tensor, context: Tensor) -> Tensor:
         log_p = logits.log_softmax(dim=-1)  # (N, V)
-        entropy = sum_over_tokens(-(log_p.exp() * log_p).sum(dim=-1), targets, self.pad)
-        cross_entropy = smoothed_cross_entropy(logits, targets, self.pad, self.epsilon)
-        return cross_entropy - self.beta * entropy
+        return (log_p.exp() * log_p).sum(dim=-1)  # minus the entropy, (N,)
 
 
 @register(
@@ -113,7 +121,7 @@ class ConfidencePenalty(Objective):
     formula="L - alpha sum_c log(1 - p(c)), c: the tokens before the target that differ from it",
     source="Welleck et al. 2019, arXiv:1908.04319, sec. 5.1, eq. 4 and 5, and their code",
 )
-class Unlikelihood(Objective):
+class Unlikelihood(_Penalised):
     """Penalise the probability of earlier target tokens of the sentence, except the target itself.
 
     This is the token-level loss of the paper, which also has a loss of sequences. A token that
@@ -125,10 +133,7 @@ class Unlikelihood(Objective):
     """
 
     def __init__(self, pad: int, *, alpha: NonNegativeFloat = 1.0, epsilon: Epsilon = 0.0) -> None:
-        super().__init__(pad)
-        self.alpha = alpha
-        self.epsilon = epsilon
-        self.smoothing = "all" if epsilon else "none"
+        super().__init__(pad, alpha, epsilon)
 
     def context(self, targets: Tensor) -> Tensor:
         """Return the tokens that are penalised at each target, and padding elsewhere, (B, T, T)."""
@@ -138,16 +143,7 @@ class Unlikelihood(Objective):
         is_penalised = is_before & ~is_equal & is_first[:, None]
         return torch.where(is_penalised, targets[:, None], self.pad)
 
-    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss, (), of the tokens of one sentence."""
-        return self.loss_in_context(logits, targets, self.context(targets[None])[0])
-
-    def loss_in_context(self, logits: Tensor, targets: Tensor, context: Tensor) -> Tensor:
-        logits = at_least_float32(logits)
+    def penalty(self, logits: Tensor, context: Tensor) -> Tensor:
         p = logits.log_softmax(dim=-1).gather(1, context).exp()  # (N, T)
         penalties = -(1 - p).clamp(min=_MIN_COMPLEMENT).log()
-        penalty = sum_over_tokens(
-            penalties.masked_fill(context == self.pad, 0.0).sum(dim=-1), targets, self.pad
-        )
-        cross_entropy = smoothed_cross_entropy(logits, targets, self.pad, self.epsilon)
-        return cross_entropy + self.alpha * penalty
+        return penalties.masked_fill(context == self.pad, 0.0).sum(dim=-1)

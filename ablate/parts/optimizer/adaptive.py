@@ -33,8 +33,7 @@ class AdamLike(TorchOptimizer):
         eps: PositiveFloat = 1e-9,
         weight_decay: NonNegativeFloat = 0.0,
     ) -> None:
-        options = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
-        self.arguments = {**options, **self.extra}
+        super().__init__(betas=betas, eps=eps, weight_decay=weight_decay, **self.extra)
 
 
 @register(
@@ -120,10 +119,7 @@ class Adafactor(TorchOptimizer):
         clip: Annotated[float, Field(ge=1.0)] = 1.0,
         weight_decay: NonNegativeFloat = 0.0,
     ) -> None:
-        self.arguments = {
-            "beta2_decay": -exponent,
-            "eps": (1e-15, min_rms),  # PyTorch squares the first: the paper's 1e-30
-            "d": clip,
-            "weight_decay": weight_decay,
-            "foreach": True,
-        }
+        eps = (1e-15, min_rms)  # PyTorch squares the first: the paper's 1e-30
+        super().__init__(
+            beta2_decay=-exponent, eps=eps, d=clip, weight_decay=weight_decay, foreach=True
+        )

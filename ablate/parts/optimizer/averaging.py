@@ -75,4 +75,4 @@ class ScheduleFreeAdamW(TorchOptimizer):
                 "if the first of betas is 0, gradients do not depend on the average, and it cannot "
                 "be computed; give a number above 0, such as 0.9"
             )
-        self.arguments = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(betas=betas, eps=eps, weight_decay=weight_decay)

@@ -13,11 +13,7 @@ from ablate.parts.optimizer.contract import Group, Optimizer
 
 
 class MatrixOptimizer(Optimizer):
-    """The contract of parts that train weight matrices, and leave other parameters to AdamW.
-
-    Attributes:
-        others: trains the other parameters.
-    """
+    """The contract of parts that train weight matrices, and leave other parameters to AdamW."""
 
     shard_blocker = "looks at whole matrices"
     others: AdamW
@@ -36,11 +32,7 @@ class MatrixOptimizer(Optimizer):
 
 
 class CombinedOptimizer(torch.optim.Optimizer):
-    """Several optimizers with disjoint parameters, as one.
-
-    Args:
-        *optimizers: their groups, in order, are those of the combined optimizer.
-    """
+    """Several optimizers with disjoint parameters, as one; its groups are theirs, in order."""
 
     def __init__(self, *optimizers: torch.optim.Optimizer) -> None:
         self.optimizers = optimizers

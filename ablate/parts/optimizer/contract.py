@@ -104,7 +104,9 @@ class TorchOptimizer(Optimizer):
     """
 
     torch_class: ClassVar[Callable[..., torch.optim.Optimizer]]
-    arguments: dict[str, Any]
+
+    def __init__(self, **arguments: Any) -> None:
+        self.arguments = arguments
 
     def make(self, groups: Sequence[Group]) -> torch.optim.Optimizer:
         return type(self).torch_class([group.to_torch() for group in groups], **self.arguments)

@@ -77,10 +77,4 @@ class Sophia(TorchOptimizer):
         weight_decay: NonNegativeFloat = 0.0,
     ) -> None:
         self.extra_passes = _PASSES / every
-        self.arguments = {
-            "betas": betas,
-            "gamma": gamma,
-            "eps": eps,
-            "every": every,
-            "weight_decay": weight_decay,
-        }
+        super().__init__(betas=betas, gamma=gamma, eps=eps, every=every, weight_decay=weight_decay)

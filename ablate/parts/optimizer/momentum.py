@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
-from torch import Tensor
 
 from ablate.parts.optimizer.adaptive import AdamW
 from ablate.parts.optimizer.combined import MatrixOptimizer
@@ -39,22 +38,13 @@ class Sgd(TorchOptimizer):
     ) -> None:
         if nesterov and not momentum:
             raise ValueError("nesterov needs a momentum, but it is 0; set one, or nesterov: false")
-        self.arguments = {
-            "momentum": momentum,
-            "nesterov": nesterov,
-            "weight_decay": weight_decay,
-            "foreach": True,
-        }
+        super().__init__(
+            momentum=momentum, nesterov=nesterov, weight_decay=weight_decay, foreach=True
+        )
 
 
 class LionOptimizer(torch.optim.Optimizer):
-    """The optimizer of `lion`.
-
-    Args:
-        groups: of parameters.
-        betas: as in `lion`.
-        weight_decay: as in `lion`.
-    """
+    """The optimizer of `lion`."""
 
     def __init__(self, groups: list[dict[str, Any]], *, betas: Betas, weight_decay: float) -> None:
         super().__init__(groups, {"betas": betas, "weight_decay": weight_decay})
@@ -69,19 +59,15 @@ class LionOptimizer(torch.optim.Optimizer):
             if not weights:
                 continue
             gradients = [p.grad for p in weights]
-            momenta = [self._momentum(p) for p in weights]
+            for p in weights:
+                if not self.state[p]:
+                    self.state[p]["momentum"] = torch.zeros_like(p)
+            momenta = [self.state[p]["momentum"] for p in weights]
             signs = torch._foreach_lerp(momenta, gradients, 1 - beta1)
             torch._foreach_sign_(signs)
             torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
             torch._foreach_add_(weights, signs, alpha=-group["lr"])
             torch._foreach_lerp_(momenta, gradients, 1 - beta2)
-
-    def _momentum(self, parameter: Tensor) -> Tensor:
-        state = self.state[parameter]
-        if not state:
-            state["momentum"] = torch.zeros_like(parameter)
-        momentum: Tensor = state["momentum"]
-        return momentum
 
 
 @register(
@@ -103,7 +89,7 @@ class Lion(TorchOptimizer):
     shard_blocker = ""
 
     def __init__(self, *, betas: Betas = (0.9, 0.99), weight_decay: NonNegativeFloat = 0.0) -> None:
-        self.arguments = {"betas": betas, "weight_decay": weight_decay}
+        super().__init__(betas=betas, weight_decay=weight_decay)
 
 
 @register(

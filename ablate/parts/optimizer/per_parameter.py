@@ -14,12 +14,7 @@ State = dict[str, Any]
 
 
 class PerParameter(torch.optim.Optimizer):
-    """The contract of optimizers that treat every parameter by itself.
-
-    Args:
-        groups: of parameters.
-        **settings: defaults, which a group may override.
-    """
+    """The contract of optimizers that treat every parameter by itself."""
 
     def __init__(self, groups: list[dict[str, Any]], **settings: Any) -> None:
         super().__init__(groups, settings)

@@ -22,17 +22,13 @@ class AdEMAMixOptimizer(PerParameter):
     def update(self, w: Tensor, g: Tensor, state: State, group: dict[str, Any]) -> None:
         m, v = adam_moments(state, g, group["betas"])
         share = min(state["step"] / group["warmup"], 1.0) if group["warmup"] else 1.0
-        slow = moving_mean(state, "slow", g, self._decay(share, group))
+        decay = group["beta3"]
+        if share < 1.0:  # the half-life rises linearly from that of the fast mean
+            first, last = math.log(max(group["betas"][0], 1e-12)), math.log(decay)
+            decay = min(math.exp(first * last / ((1 - share) * last + share * first)), decay)
+        slow = moving_mean(state, "slow", g, decay)
         u = (m + share * group["alpha"] * slow) / (v.sqrt() + group["eps"])
         w.sub_(group["lr"] * (u + group["weight_decay"] * w))
-
-    @staticmethod
-    def _decay(share: float, group: dict[str, Any]) -> float:
-        """Return the slow mean's decay: its half-life rises linearly from that of the fast one."""
-        if share == 1.0:
-            return float(group["beta3"])
-        first, last = math.log(max(group["betas"][0], 1e-12)), math.log(group["beta3"])
-        return min(math.exp(first * last / ((1 - share) * last + share * first)), group["beta3"])
 
 
 @register(
@@ -67,14 +63,8 @@ class AdEMAMix(TorchOptimizer):
     ) -> None:
         if not beta3:
             raise ValueError("beta3 is the decay of the slow mean, and 0 keeps nothing; raise it")
-        self.arguments = {
-            "betas": betas,
-            "beta3": beta3,
-            "alpha": alpha,
-            "warmup": warmup,
-            "eps": eps,
-            "weight_decay": weight_decay,
-        }
+        moments = {"betas": betas, "beta3": beta3, "alpha": alpha, "warmup": warmup}
+        super().__init__(**moments, eps=eps, weight_decay=weight_decay)
 
 
 class AdanOptimizer(PerParameter):
@@ -116,7 +106,7 @@ class Adan(TorchOptimizer):
         eps: PositiveFloat = 1e-8,
         weight_decay: NonNegativeFloat = 0.0,
     ) -> None:
-        self.arguments = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(betas=betas, eps=eps, weight_decay=weight_decay)
 
 
 class NAdamOptimizer(PerParameter):
@@ -163,12 +153,9 @@ class NAdam(TorchOptimizer):
         weight_decay: NonNegativeFloat = 0.0,
         momentum_decay: PositiveFloat = 0.004,
     ) -> None:
-        self.arguments = {
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "momentum_decay": momentum_decay,
-        }
+        super().__init__(
+            betas=betas, eps=eps, weight_decay=weight_decay, momentum_decay=momentum_decay
+        )
 
 
 class LambOptimizer(PerParameter):
@@ -212,7 +199,7 @@ class Lamb(TorchOptimizer):
         eps: PositiveFloat = 1e-6,
         weight_decay: NonNegativeFloat = 0.0,
     ) -> None:
-        self.arguments = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(betas=betas, eps=eps, weight_decay=weight_decay)
 
 
 class CautiousAdamWOptimizer(PerParameter):

@@ -115,14 +115,13 @@ class T5(Position):
         nn.init.normal_(self.table, std=dims.d_model**-0.5)
 
     def bias(self, q: Tensor, query_positions: Tensor, key_positions: Tensor, layer: int) -> Tensor:
-        bucket = self._bucket(_distance(query_positions, key_positions))
-        return nn.functional.embedding(bucket, self.table).permute(2, 0, 1)  # (H, T, S)
-
-    def _bucket(self, distance: Tensor) -> Tensor:
+        distance = _distance(query_positions, key_positions)
         if self.is_causal:
-            return torch.bucketize((-distance).clamp(min=0), self.bucket_starts, right=True)
-        bucket = torch.bucketize(distance.abs(), self.bucket_starts, right=True)
-        return torch.where(distance > 0, bucket + self.n_before, bucket)
+            bucket = torch.bucketize((-distance).clamp(min=0), self.bucket_starts, right=True)
+        else:
+            bucket = torch.bucketize(distance.abs(), self.bucket_starts, right=True)
+            bucket = torch.where(distance > 0, bucket + self.n_before, bucket)
+        return nn.functional.embedding(bucket, self.table).permute(2, 0, 1)  # (H, T, S)
 
 
 @register(

@@ -61,13 +61,7 @@ class Rotary(Position):
         self.fill_tables(dims, _speeds(dims, base))
 
     def fill_tables(self, dims: Dims, speeds: Tensor, factor: float = 1.0) -> None:
-        """Make the tables of cosines and sines.
-
-        Args:
-            dims: gives the number of positions, max_len.
-            speeds: radians per token of each pair, in double precision, (K / 2,).
-            factor: of the rotated vectors.
-        """
+        """Make tables of cosines and sines, times ``factor``; pairs have ``speeds`` (K / 2,)."""
         angle = torch.outer(torch.arange(dims.max_len, dtype=torch.float64), speeds)
         for name, table in (("cos", angle.cos()), ("sin", angle.sin())):
             table = (factor * table).to(torch.get_default_dtype())
@@ -148,9 +142,6 @@ class Yarn(Rotary):
         length: L, in tokens.
         base: as in `rotary`.
         layout: as in `rotary`.
-
-    Raises:
-        ValueError: if d_k is odd.
     """
 
     def __init__(
@@ -183,9 +174,6 @@ class RotaryNope(Rotary):
         every: n; 4 in Llama 4 and SmolLM3.
         base: as in `rotary`.
         layout: as in `rotary`.
-
-    Raises:
-        ValueError: if d_k is odd.
     """
 
     def __init__(

@@ -24,10 +24,9 @@ Sublayer = Callable[[Tensor], Tensor]
 
 
 class NormMaker(Protocol):
-    """Makes a new norm at every call."""
+    """Makes a new norm at every call, over a last dimension of ``width``, d_model if None."""
 
-    def __call__(self, width: int | None = None) -> Norm:
-        """Return a norm over a last dimension of ``width``, d_model if None."""
+    def __call__(self, width: int | None = None) -> Norm: ...
 
 
 @dataclass
@@ -112,6 +111,17 @@ class Residual(nn.Module, Part, slot="residual"):
 
     def rescale(self, attentions: Sequence[Attention], feed_forward: FeedForward) -> None:
         """Scale the weights of the layer's sub-layers, in place, after their initialisation."""
+
+
+class Copies(nn.Module):
+    """Makes a stream of ``n`` copies of the embeddings: (B, T, D) to (B, T, n D)."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.n = n
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.repeat(1, 1, self.n)
 
 
 class PerSublayer(Residual):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ablate.parts.attention import Attention
 from ablate.parts.dims import LayerInfo
 from ablate.parts.feed_forward import FeedForward
-from ablate.parts.residual.contract import NormMaker, PerSublayer, Residual, Sublayer
+from ablate.parts.residual.contract import Copies, NormMaker, PerSublayer, Residual, Sublayer
 from ablate.registry import register
 
 
@@ -93,15 +93,10 @@ class ResidualDual(PerSublayer):
         return torch.cat((norm(stream + y), total + y), dim=-1)
 
     def input_transform(self, norm: NormMaker) -> nn.Module:
-        return _TwoStreams()
+        return Copies(2)
 
     def output_transform(self, norm: NormMaker) -> nn.Module:
         return _JoinStreams(norm())
-
-
-class _TwoStreams(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.cat((x, x), dim=-1)  # (B, T, 2 D)
 
 
 class _JoinStreams(nn.Module):

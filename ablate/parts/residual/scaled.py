@@ -102,12 +102,7 @@ def _calibrate(omega: Tensor, x: Tensor, y: Tensor, calibration: Calibration) ->
 
 
 class _ScaledBranches(Residual):
-    """x + w dropout(f(norm(x))), with a trained w for every sub-layer.
-
-    Args:
-        width: number of elements of each w.
-        initial: initial value of the elements.
-    """
+    """x + w dropout(f(norm(x))), with a trained w (width,) for every sub-layer."""
 
     def __init__(
         self, layer_info: LayerInfo, norm: NormMaker, dropout: float, width: int, initial: float

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.parts.dims import AtLeastTwo, LayerInfo
-from ablate.parts.residual.contract import NormMaker, Residual, Sublayer
+from ablate.parts.residual.contract import Copies, NormMaker, Residual, Sublayer
 from ablate.registry import register
 
 
@@ -128,21 +128,14 @@ class HyperConnections(Residual):
         return streams.flatten(-2)
 
     def input_transform(self, norm: NormMaker) -> nn.Module:
-        return _Copies(self.n_streams)
+        return Copies(self.n_streams)
 
     def output_transform(self, norm: NormMaker) -> nn.Module:
         return nn.Sequential(_Sum(self.n_streams), norm())
 
 
 class _Connection(nn.Module):
-    """Computes the weights with which one sub-layer reads, mixes and writes the streams.
-
-    Args:
-        norm: makes norms.
-        n: number of streams.
-        first: the stream that is read at first.
-        dynamic: whether the weights depend on the streams.
-    """
+    """Computes the weights with which a sub-layer reads (at first ``first``), mixes and writes."""
 
     def __init__(self, norm: NormMaker, n: int, first: int, *, dynamic: bool) -> None:
         super().__init__()
@@ -168,15 +161,6 @@ class _Connection(nn.Module):
             self.keep + input_scale * (normed @ self.keeper).tanh(),
             self.write + output_scale * (normed @ self.writer).tanh(),
         )
-
-
-class _Copies(nn.Module):
-    def __init__(self, n: int) -> None:
-        super().__init__()
-        self.n = n
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.repeat(1, 1, self.n)  # (B, T, n D)
 
 
 class _Sum(nn.Module):
