@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -97,14 +97,7 @@ class Exporter(ABC):
 def exported_run(
     experiment: str, row: str, record: Mapping[str, Any], curve_file: Path
 ) -> ExportedRun:
-    """Return what trackers get of a run.
-
-    Args:
-        experiment: its name; the record holds that of the first experiment with this run.
-        row: likewise.
-        record: of the run.
-        curve_file: its ``curve.csv``; there may be none.
-    """
+    """Return what trackers get of a run, under these names; there may be no ``curve_file``."""
     final = {
         path: value
         for path, value in numbers({key: record.get(key) for key in _FINAL})
@@ -114,15 +107,13 @@ def exported_run(
         path: value if isinstance(value, str | int | float | bool) else json.dumps(value)
         for path, value in leaves(record.get("spec", {}))
     }
-    curve = tuple(_points(curve_file)) if curve_file.is_file() else ()
+    curve: list[CurvePoint] = []
+    if curve_file.is_file():
+        with curve_file.open(encoding="utf-8", newline="") as stream:
+            for cells in csv.DictReader(stream):
+                values = {name: float(text) for name, text in cells.items() if text}
+                step = int(values.pop("step"))
+                curve.append(CurvePoint(step, values.pop("seconds", 0.0), values))
     started = datetime.fromisoformat(record["started"]).timestamp() if "started" in record else 0.0
     run = record["seed"], record["hash"], record["status"]
-    return ExportedRun(experiment, row, *run, started, parameters, curve, final)
-
-
-def _points(file: Path) -> Iterator[CurvePoint]:
-    with file.open(encoding="utf-8", newline="") as stream:
-        for row in csv.DictReader(stream):
-            values = {name: float(text) for name, text in row.items() if text}
-            step = int(values.pop("step"))
-            yield CurvePoint(step, values.pop("seconds", 0.0), values)
+    return ExportedRun(experiment, row, *run, started, parameters, tuple(curve), final)

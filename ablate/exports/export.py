@@ -23,9 +23,7 @@ from ablate.wording import no_such
 class Exports:
     """Exports runs to some trackers; unchanged runs are exported once.
 
-    Args:
-        classes: of exporters, by the names of their trackers; opened when there is a run for them.
-        store: of the records.
+    ``classes`` are those of the exporters, by tracker; one is opened when there is a run for it.
     """
 
     def __init__(self, classes: Mapping[str, type[Exporter]], store: Store) -> None:
@@ -81,14 +79,7 @@ def exporting(names: Sequence[str], store: Store) -> Iterator[Exports]:
 
 
 class ExportingListener(ForwardingListener):
-    """Exports every run when it has ended; forwards every call to another listener.
-
-    Args:
-        listener: is also told how exports failed, with how a run ended.
-        exports: to trackers.
-        store: of the records.
-        experiment: its name in the trackers.
-    """
+    """Exports every run when it has ended, and adds to how it ended how exports failed."""
 
     def __init__(
         self, listener: ProgressListener, exports: Exports, store: Store, experiment: str
@@ -107,6 +98,6 @@ class ExportingListener(ForwardingListener):
 def _exporter_class(name: str) -> type[Exporter]:
     if name not in EXPORTERS:
         raise SpecError(no_such("tracker", name, NAMES))
-    entry = EXPORTERS[name]
-    module = import_extra(f"ablate.exports.{name}", entry.packages, "--log", name)
-    return getattr(module, entry.class_name)
+    class_name, packages = EXPORTERS[name]
+    module = import_extra(f"ablate.exports.{name}", packages, "--log", name)
+    return getattr(module, class_name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
@@ -27,9 +26,6 @@ class MLflow(Exporter):
 
     The curve's columns are metrics by step, final numbers are ``final/...`` at the last step, and
     the spec is the parameters.
-
-    Args:
-        folder: where the file is.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -57,20 +53,18 @@ class MLflow(Exporter):
         for first in range(0, len(parameters), _MOST_PARAMETERS):
             some = parameters[first : first + _MOST_PARAMETERS]
             self._client.log_batch(run_id, params=some)
-        metrics = list(_metrics(run))
+        metrics = [
+            Metric(name, value, int(1000 * (run.started + point.seconds)), point.step)
+            for point in run.curve
+            for name, value in point.values.items()
+        ]
+        now = int(1000 * (run.started + run.curve[-1].seconds)) if run.curve else started
+        metrics += [
+            Metric(f"final/{name}", value, now, run.last_step) for name, value in run.final.items()
+        ]
         for first in range(0, len(metrics), _MOST_METRICS):
             self._client.log_batch(run_id, metrics[first : first + _MOST_METRICS])
         ended = max((metric.timestamp for metric in metrics), default=started)
         self._client.set_terminated(run_id, "FINISHED", ended)
         for old in earlier:
             self._client.delete_run(old)
-
-
-def _metrics(run: ExportedRun) -> Iterator[Metric]:
-    now = int(1000 * run.started)
-    for point in run.curve:
-        now = int(1000 * (run.started + point.seconds))
-        for name, value in point.values.items():
-            yield Metric(name, value, now, point.step)
-    for name, value in run.final.items():
-        yield Metric(f"final/{name}", value, now, run.last_step)

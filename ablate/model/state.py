@@ -16,15 +16,10 @@ from ablate.parts.attention import KVCache, StaticKVCache
 
 @dataclass(frozen=True)
 class Memory:
-    """The encoder's output.
+    """The encoder's output; ``mask`` is True where there is a token."""
 
-    Attributes:
-        states: (B, S, D).
-        mask: True where there is a token, (B, 1, 1, S).
-    """
-
-    states: Tensor
-    mask: Tensor
+    states: Tensor  # (B, S, D)
+    mask: Tensor  # (B, 1, 1, S)
 
 
 class DecoderState:
