@@ -95,7 +95,7 @@ def _outcome(run: RunSpec, *, is_training: bool) -> Tensor:
 
 
 def test_s4_5_shared_projections_are_full_ones_with_equal_blocks() -> None:
-    heads.test_per_head_shared_is_full_with_block_diagonal_weights()
+    heads.test_per_head_shared_is_full_with_block_diagonal_weights("sqrt_dk")
 
 
 def test_s4_6_target_padding_need_not_be_masked() -> None:

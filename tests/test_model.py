@@ -84,14 +84,6 @@ def test_word_dropout_leaves_positions(side: str) -> None:
     torch.testing.assert_close(word, 2 * words * is_kept[:, :, None])
 
 
-def test_head_dropout_drops_whole_heads_of_a_sentence() -> None:
-    attention = tiny(dropout={"head": 0.5}).encoder.blocks[0].attention.train()
-    torch.manual_seed(0)
-    dropped = attention.head_dropout(torch.ones(8, 4, 5, 3))
-    assert set(dropped.unique().tolist()) == {0.0, 2.0}
-    assert torch.equal(dropped, dropped[..., :1, :1].expand_as(dropped))
-
-
 def test_layer_dropout_leaves_the_stream_as_it_is() -> None:
     """If all three layers are dropped, the output is the embeddings."""
     model = scrambled(
@@ -116,7 +108,9 @@ def test_a_residual_that_cannot_go_without_a_layer_refuses_to_drop_one(side: str
     tiny(**drops, **{other: {"residual": "dlcl"}})
 
 
-@pytest.mark.parametrize("slot", ["position", "attention", "scaling", "norm", "feed_forward"])
+@pytest.mark.parametrize(
+    "slot", ["position", "mask", "attention", "scaling", "norm", "feed_forward"]
+)
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
 def test_encoder_and_decoder_may_differ(slot: str, side: str) -> None:
     other = [name for s, name in PARTS if s == slot][-1]
@@ -125,12 +119,6 @@ def test_encoder_and_decoder_may_differ(slot: str, side: str) -> None:
     cls = lookup(slot, other).cls
     assert cls in kinds[side]
     assert cls not in kinds["decoder" if side == "encoder" else "encoder"]
-
-
-def test_an_all_padding_source_gives_numbers() -> None:
-    src = ids(2, 7)
-    src[1] = PAD
-    assert bool(tiny()(src, ids(2, 5)).isfinite().all())
 
 
 @pytest.mark.parametrize(("n_src", "n_tgt"), [(17, 5), (5, 17)])
@@ -264,17 +252,6 @@ def test_parts_that_refuse_each_other_are_named_by_their_side(
     with pytest.raises(RefusedError) as error:
         tiny(dropout={"layer": 0.1}, **{side: {slot: name}})
     assert error.value.path == f"model.{side}.{slot}"
-
-
-def test_a_part_that_mixes_heads_is_not_shown_what_is_hidden_from_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    cls = lookup("position", "rotary").cls
-    tiny(position="rotary", attention="talking_heads")
-    monkeypatch.setattr(cls, "hides_keys_from_heads", "it hides keys")
-    tiny(position="rotary")
-    with pytest.raises(RefusedError, match="mixes their scores"):
-        tiny(position="rotary", attention="talking_heads")
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3], ids=["without_dropout", "with_dropout"])
@@ -450,11 +427,3 @@ def test_no_layer_is_dropped_and_none_drawn_for_without_need() -> None:
     torch.set_rng_state(before)
     plain.train()(src, tgt)
     assert torch.equal(torch.get_rng_state(), before), "without dropout nothing is drawn"
-
-
-def test_separate_vocabularies_need_separate_tables() -> None:
-    two = Vocabulary(n_src=40, n_tgt=60, is_joint=False)
-    model = tiny(two, embedding="separate")
-    assert model(ids(2, 7) % 40, ids(2, 5)).shape == (2, 5, 60)
-    with pytest.raises(RefusedError, match="tied needs one vocabulary"):
-        tiny(two, embedding="tied")

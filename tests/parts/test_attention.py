@@ -74,32 +74,6 @@ def test_kernel_equals_pytorchs(name: str, scaling: str) -> None:
     assert_near(part(x, context(mask, memory)), joined(part, y))
 
 
-@pytest.mark.parametrize("name", PLAIN)
-def test_causal_attention_equals_pytorchs(name: str) -> None:
-    part, (x, _) = attention(name, dims(d_k=10, d_v=3)), inputs()
-    k, v = part.keys_values(x)
-    y = F.scaled_dot_product_attention(
-        part.queries(x), k, v, is_causal=True, scale=1.0, enable_gqa=True
-    )
-    of_call = context(torch.ones(T, T, dtype=torch.bool).tril())
-    assert_near(part(x, of_call), joined(part, y))
-
-
-def test_full_equals_pytorchs_module() -> None:
-    ours, theirs = attention("full", dims()), nn.MultiheadAttention(24, 4, batch_first=True)
-    theirs = theirs.double()
-    projections = ours.q, ours.k, ours.v
-    with torch.no_grad():
-        theirs.in_proj_weight.copy_(torch.cat([linear.weight for linear in projections]))
-        theirs.in_proj_bias.copy_(torch.cat([linear.bias for linear in projections]))
-        theirs.out_proj.load_state_dict(ours.out.state_dict())
-    x, memory = inputs()
-    mask = torch.rand(T, S, generator=torch.Generator().manual_seed(1)) < 0.7
-    mask[:, 0] = True
-    expected, _ = theirs(x, memory, memory, attn_mask=~mask)
-    assert_near(ours(x, context(mask, memory)), expected)
-
-
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("widths", [{}, {"d_k": 3}, {"d_v": 10}, {"n_heads": 1}, {"n_heads": 24}])
 def test_any_number_of_heads_and_any_width(name: str, widths: dict[str, int]) -> None:
@@ -157,18 +131,6 @@ def test_the_softmax_of_bf16_is_taken_in_single_precision() -> None:
     assert not torch.equal(narrow.grad, rounded_twice)
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_masked_keys_have_no_effect(name: str) -> None:
-    part, (x, memory) = attention(name, dims()), inputs()
-    for mix in (getattr(part, "score_mix", None), getattr(part, "weight_mix", None)):
-        if mix is not None:
-            nn.init.normal_(mix)
-    mask = torch.ones(T, S, dtype=torch.bool)
-    mask[:, 4:] = False
-    cut = part(x, context(mask[:, :4], memory[:, :4]))
-    assert_near(part(x, context(mask, memory)), cut)
-
-
 @pytest.mark.parametrize("position", sorted(slots()["position"]))
 @pytest.mark.parametrize("name", KINDS)
 def test_a_cache_changes_nothing(name: str, position: str) -> None:
@@ -185,15 +147,6 @@ def test_a_cache_changes_nothing(name: str, position: str) -> None:
         parts.append(part(x[:, t : t + 1], of_step))
     assert_near(torch.cat(parts, dim=1), whole)
     assert [y.size(1) for y in cache.first(T)] == [part.n_kv_heads] * 2
-
-
-def test_a_cache_keeps_the_selected_rows() -> None:
-    k, v = torch.randn(4, 2, 3, 5), torch.randn(4, 2, 3, 6)
-    cache = KVCache(8)
-    cache.extend(k, v, torch.arange(3), 3)
-    cache.select(torch.tensor([3, 0, 0]), 3)
-    for rows, whole in zip(cache.first(2), (k, v), strict=True):
-        assert torch.equal(rows, whole[[3, 0, 0], :, :2])
 
 
 @pytest.mark.parametrize("is_fixed", [False, True])
@@ -231,21 +184,6 @@ def test_a_fixed_cache_has_its_first_addresses_after_two_selections() -> None:
     assert all(not x[:, :, 3:].any() for x in StaticKVCache(grown, 3, 8).first(8))
 
 
-def test_a_cache_of_given_keys_and_values_is_full() -> None:
-    k, v = torch.randn(4, 2, 3, 5), torch.randn(4, 2, 3, 6)
-    cache = KVCache.of(k, v)
-    assert cache.max_len == 3
-    assert all(map(torch.equal, cache.first(3), (k, v)))
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_keys_and_values_of_the_memory_may_be_computed_before(name: str) -> None:
-    part, (x, memory) = attention(name, dims()), inputs()
-    mask = torch.ones(T, S, dtype=torch.bool)
-    cached = context(mask, memory_kv=part.keys_values(memory))
-    assert torch.equal(part(x, cached), part(x, context(mask, memory)))
-
-
 class Probe(Position):
     """An encoding whose hooks all change the output in different ways."""
 
@@ -264,64 +202,6 @@ class Probe(Position):
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_the_hooks_of_an_encoding_act_where_the_contract_says(name: str) -> None:
-    part, (x, _) = attention(name, dims(d_v=3)), inputs()
-    stack_info = StackInfo(side="encoder", n_encoder_layers=4, n_decoder_layers=1)
-    probe, where, layer = Probe(dims(), stack_info), torch.arange(T), 3
-    mask = torch.ones(T, T, dtype=torch.bool).tril()
-    q, (k, v) = part.queries(x), part.keys_values(x)
-    turn = (1 + torch.arange(T, dtype=torch.float64) / 10)[:, None]
-    shared = 4 // part.n_kv_heads
-    q, k, v = q * turn, (k * turn).repeat_interleave(shared, 1), v.repeat_interleave(shared, 1)
-    scores = q @ k.mT + q.sum(dim=-1, keepdim=True) * (where - 2 * where[:, None]) / 10
-    weights = scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
-    y = weights @ v + (weights * (where + 3 * where[:, None]) * 8).sum(dim=-1, keepdim=True)
-    y, computed = joined(part, y), part(x, context(mask, position=probe, layer=layer))
-    assert_near(computed, y)
-    slope, weights_ = torch.randn_like(y), [part.q.weight, part.k.weight, part.v.weight]
-    assert_near(
-        torch.autograd.grad((computed * slope).sum(), weights_),
-        torch.autograd.grad((y * slope).sum(), weights_),
-        atol=1e-9,
-    )
-
-
-@pytest.mark.parametrize("name", PLAIN)
-def test_scores_of_the_layer_below_can_be_added(name: str) -> None:
-    part, (x, memory) = attention(name, dims()), inputs()
-    mask, below = torch.ones(T, S, dtype=torch.bool), torch.randn(B, 4, T, S, dtype=torch.float64)
-    k, v = (y.repeat_interleave(4 // y.size(1), dim=1) for y in part.keys_values(memory))
-    scores = part.queries(x) @ k.mT
-    previous_scores = [below]
-    assert torch.equal(
-        part(x, context(mask, memory, previous_scores=previous_scores)),
-        part(x, context(mask, memory)),
-    )
-    assert previous_scores[0] is below
-    part.use_previous_scores()
-    y = part(x, context(mask, memory, previous_scores=previous_scores))
-    assert_near(y, joined(part, (scores + below).softmax(dim=-1) @ v))
-    assert len(previous_scores) == 1
-    assert_near(previous_scores[0], scores + below)
-
-
-@pytest.mark.parametrize("name", PLAIN)
-def test_every_heads_output_can_be_scaled(name: str) -> None:
-    part, (x, memory) = attention(name, dims()), inputs()
-    mask = torch.ones(T, S, dtype=torch.bool)
-    plain = part(x, context(mask, memory))
-    part.add_head_scale()
-    assert part.head_scale is not None
-    assert_near(part(x, context(mask, memory)), plain)
-    scale = torch.tensor([0.5, 2.0, -1.0, 0.0], dtype=torch.float64)
-    part.head_scale = nn.Parameter(scale)
-    k, v = (y.repeat_interleave(4 // y.size(1), dim=1) for y in part.keys_values(memory))
-    y = (part.queries(x) @ k.mT).softmax(dim=-1) @ v
-    expected = joined(part, y * scale.reshape(4, 1, 1))
-    assert_near(part(x, context(mask, memory)), expected)
-
-
-@pytest.mark.parametrize("name", PLAIN)
 def test_the_steps_of_the_kernel_have_their_order(name: str) -> None:
     """Cap, bias of positions, mixed scores, previous scores, mask, softmax, mixed weights, values.
 
@@ -337,27 +217,34 @@ def test_the_steps_of_the_kernel_have_their_order(name: str) -> None:
     def draw(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
-    identity = torch.eye(4, dtype=torch.float64)
+    layer, identity = 3, torch.eye(4, dtype=torch.float64)
     score_mix, weight_mix, head_scale, below = draw(4, 4), draw(4, 4), draw(4), draw(B, 4, T, T)
     part.head_scale = nn.Parameter(head_scale)
     if name == "talking_heads":
         part.score_mix, part.weight_mix = nn.Parameter(score_mix), nn.Parameter(weight_mix)
     else:
         score_mix = weight_mix = identity
-    probe = Probe(dims(), StackInfo(side="encoder", n_encoder_layers=1, n_decoder_layers=1))
+    probe = Probe(dims(), StackInfo(side="encoder", n_encoder_layers=4, n_decoder_layers=1))
     mask, where = torch.ones(T, T, dtype=torch.bool).tril(), torch.arange(T)
     q, (k, v) = part.queries(x), part.keys_values(x)
     k, v = (y.repeat_interleave(4 // y.size(1), dim=1) for y in (k, v))
     q, k = probe.rotate(q, where), probe.rotate(k, where)
-    scores = 0.3 * torch.tanh(q @ k.mT / 0.3) + probe.bias(q, where, where, 0)
+    scores = 0.3 * torch.tanh(q @ k.mT / 0.3) + probe.bias(q, where, where, layer)
     scores = torch.einsum("bfts,fh->bhts", scores, score_mix) + below
     weights = scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
     weights = torch.einsum("bhts,hg->bgts", weights, weight_mix)
-    y = (weights @ v + probe.values(weights, where, where, 0)) * head_scale[:, None, None]
+    y = (weights @ v + probe.values(weights, where, where, layer)) * head_scale[:, None, None]
     previous_scores = [below]
-    of_call = context(mask, position=probe, previous_scores=previous_scores)
-    assert_near(part(x, of_call), joined(part, y))
-    assert_near(previous_scores[0], scores)
+    of_call = context(mask, position=probe, previous_scores=previous_scores, layer=layer)
+    y, computed = joined(part, y), part(x, of_call)
+    assert_near(computed, y)
+    assert_near(previous_scores, [scores])
+    slope, trained = draw(*y.shape), [part.q.weight, part.k.weight, part.v.weight]
+    assert_near(
+        torch.autograd.grad((computed * slope).sum(), trained),
+        torch.autograd.grad((y * slope).sum(), trained),
+        atol=1e-9,
+    )
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -392,19 +279,16 @@ def test_dropout_of_heads_drops_whole_heads_of_a_sentence(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_queries_keys_and_values_are_packed_in_other_programs(name: str) -> None:
+def test_linear_layers_have_their_roles(name: str) -> None:
+    """Other programs pack queries, keys and values into one matrix."""
     part = attention(name, dims())
-    packed = [linear for linear, role in part.linear_roles().items() if role.is_packed]
+    roles = part.linear_roles().items()
     second = [part.second_q, part.second_k] if name == "differential" else []
-    assert packed == [part.q, part.k, part.v, *second]
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_the_values_and_the_end_of_the_branch_have_roles_of_their_own(name: str) -> None:
-    part = attention(name, dims())
-    roles = part.linear_roles()
-    assert [linear for linear, role in roles.items() if role.is_value] == [part.v]
-    assert [linear for linear, role in roles.items() if role.ends_branch] == [part.out]
+    assert [linear for linear, role in roles if role.is_packed] == [
+        part.q, part.k, part.v, *second,
+    ]  # fmt: skip
+    assert [linear for linear, role in roles if role.is_value] == [part.v]
+    assert [linear for linear, role in roles if role.ends_branch] == [part.out]
 
 
 def test_heads_must_divide_the_width_unless_their_widths_are_given() -> None:

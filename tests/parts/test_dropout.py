@@ -29,19 +29,6 @@ def test_a_share_of_p_is_zero_and_the_others_are_scaled(p: float) -> None:
     assert y.mean().item() == pytest.approx(1, abs=0.02)
 
 
-def test_neighbours_are_independent() -> None:
-    """Four elements share one random integer."""
-    y = (dropped_ones(0.5, 200_000) != 0).double() - 0.5
-    for lag in (1, 2, 3, 4, 8):
-        correlation = (y[:-lag] * y[lag:]).mean().item() / 0.25
-        assert abs(correlation) < 5 / math.sqrt(len(y))
-
-
-def test_the_seed_determines_the_mask() -> None:
-    assert torch.equal(dropped_ones(0.3, 7, 5), dropped_ones(0.3, 7, 5))
-    assert not torch.equal(dropped_ones(0.3, 7, 5), dropped_ones(0.3, 7, 5, seed=1))
-
-
 @pytest.mark.parametrize("shape", [(1,), (3,), (2, 3, 5), (0, 4)])
 def test_any_shape_and_type(shape: tuple[int, ...]) -> None:
     for dtype in (torch.float32, torch.float64, torch.bfloat16):

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state, vmap
 
 from ablate.parts.dims import Dims
 from ablate.parts.dropout import ElementDropout
@@ -80,25 +79,20 @@ def affine(linear: Any, x: Tensor) -> Tensor:
     return y if linear.bias is None else y + linear.bias
 
 
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("name", sorted(set(TWO_LAYER) & set(PHI)))
-def test_two_layers_by_hand(name: str, bias: bool, x: Tensor) -> None:
-    part = feed_forward(name, d_ff=H, bias=bias)
-    assert (part.up.bias is not None, part.down.bias is not None) == (bias, bias)
-    close(part(x), affine(part.down, PHI[name](affine(part.up, x))))
+def hidden_by_hand(name: str, part: Any, x: Tensor) -> Tensor:
+    """Return the hidden layer, before its dropout."""
+    if name in GATED:
+        return PHI[name](affine(part.gate, x)) * affine(part.up, x)
+    return PHI[name](affine(part.up, x))
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("name", sorted(set(GATED) & set(PHI)))
-def test_gated_layers_by_hand(name: str, bias: bool, x: Tensor) -> None:
+@pytest.mark.parametrize("name", TWO_LAYER + GATED)
+def test_dense_layers_by_hand(name: str, bias: bool, x: Tensor) -> None:
     part = feed_forward(name, d_ff=H, bias=bias)
-    assert {layer.bias is not None for layer in (part.gate, part.up, part.down)} == {bias}
-    close(part(x), affine(part.down, PHI[name](affine(part.gate, x)) * affine(part.up, x)))
-
-
-def test_all_two_layer_and_gated_parts_are_held_against_a_formula() -> None:
-    assert {"relu", "gelu", "silu", "relu_squared"} <= set(TWO_LAYER)
-    assert {"glu", "bilinear", "reglu", "geglu", "swiglu"} <= set(GATED)
+    layers = [part.up, part.down, *([part.gate] if name in GATED else [])]
+    assert {layer.bias is not None for layer in layers} == {bias}
+    close(part(x), affine(part.down, hidden_by_hand(name, part, x)))
 
 
 def test_relu_equals_two_convolutions_of_width_one(x: Tensor) -> None:
@@ -171,28 +165,16 @@ class Doubling(nn.Module):
         return x / (0.5 + x.abs()) + 0.25
 
 
-@pytest.mark.parametrize("name", sorted(set(TWO_LAYER + GATED) & set(PHI)))
+@pytest.mark.parametrize("name", TWO_LAYER + GATED)
 def test_dropout_and_then_the_norm_act_on_the_hidden_layer(name: str, x: Tensor) -> None:
     part = feed_forward(name, d_ff=H, dropout=0.4)
     part.normalise_hidden(Doubling)
     assert part.hidden_norm.width == part.width
-    phi = PHI[name]
     torch.manual_seed(3)
     actual = part.train()(x)
     torch.manual_seed(3)
-    if name in GATED:
-        hidden = phi(affine(part.gate, x)) * affine(part.up, x)
-    else:
-        hidden = phi(affine(part.up, x))
-    hidden = ElementDropout(0.4)(hidden)
+    hidden = ElementDropout(0.4)(hidden_by_hand(name, part, x))
     close(actual, affine(part.down, hidden / (0.5 + hidden.abs()) + 0.25))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_dropout_acts_in_training_and_only_there(name: str, x: Tensor) -> None:
-    dropping, plain = feed_forward(name, dropout=0.5), feed_forward(name)
-    assert not torch.allclose(dropping.train()(x), plain(x))
-    close(dropping.eval()(x), plain(x))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -202,27 +184,6 @@ def test_a_norm_on_the_hidden_layer_changes_the_output(name: str, x: Tensor) -> 
     widths = {m.width for m in part.modules() if isinstance(m, Doubling)}
     assert widths == {part.width}
     assert not torch.allclose(part(x), plain(x))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_tokens_are_treated_one_by_one(name: str, x: Tensor) -> None:
-    part = feed_forward(name)
-    tokens = torch.stack([part(x[:, t : t + 1])[:, 0] for t in range(T)], dim=1)
-    close(part(x), tokens)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_vmap_over_two_seeds_equals_each_seed_alone(name: str, x: Tensor) -> None:
-    parts = [feed_forward(name, d_ff=H) for _ in range(2)]
-    with torch.no_grad():
-        for parameter in parts[1].parameters():
-            parameter.mul_(1.5)
-    parameters, _ = stack_module_state(parts)
-
-    def one(parameters: dict[str, Tensor]) -> Tensor:
-        return functional_call(parts[0], (parameters, {}), (x,))
-
-    close(vmap(one)(parameters), torch.stack([part(x) for part in parts]))
 
 
 def gates_by_hand(part: MixtureOfExperts, token: Tensor, k: int) -> tuple[list[float], set[int]]:
@@ -252,13 +213,6 @@ def test_a_mixture_by_hand(n_experts: int, top_k: int, bias: bool, x: Tensor) ->
                 expected = expected + gates[e] * affine(experts[e].down, hidden)
             close(part(x)[b, t], expected)
     assert len(used) > 1
-
-
-def test_the_gate_of_a_single_expert_trains_the_router(x: Tensor) -> None:
-    part = mixture()
-    part(x).square().sum().backward()
-    assert part.router.weight.grad is not None
-    assert part.router.weight.grad.abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("top_k", [1, 2])
@@ -330,34 +284,9 @@ def test_losses_are_added_in_training_alone(name: str, x: Tensor) -> None:
     assert len(aux_losses.losses) == (name in ("mixture_of_experts", "shared_experts"))
 
 
-def test_the_balance_loss_trains_the_router(x: Tensor) -> None:
-    part, aux_losses = mixture().train(), AuxLosses(torch.ones(B, T, dtype=torch.bool))
-    part(x, aux_losses)
-    (gradient,) = torch.autograd.grad(aux_losses.losses[0], part.router.weight)
-    assert gradient.abs().max() > 1e-4
-
-
-def test_every_expert_has_a_hidden_norm_of_its_own() -> None:
-    part = mixture()
-    part.normalise_hidden(Doubling)
-    norms = {id(m) for m in part.modules() if isinstance(m, Doubling)}
-    assert len(norms) == 4
-
-
 def test_experts_share_the_dropout_of_the_layer(x: Tensor) -> None:
     dropouts = [m for m in mixture(dropout=0.4).experts.modules() if isinstance(m, nn.Dropout)]
     assert [dropout.p for dropout in dropouts] == [0.4] * 4
-
-
-def test_a_mixture_can_be_counted_without_numbers(x: Tensor) -> None:
-    """On the meta device, which has no autocast."""
-    y = mixture().to("meta")(x.to("meta"))
-    assert (y.shape, y.is_meta) == (x.shape, True)
-
-
-def test_a_mixture_costs_what_all_its_experts_cost() -> None:
-    expert = sum(p.numel() for p in feed_forward("relu", d_ff=H).parameters())
-    assert sum(p.numel() for p in mixture().parameters()) == 4 * expert + 4 * D
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -372,11 +301,6 @@ def test_a_mixture_that_chooses_nothing_is_refused(n_experts: int, top_k: int) -
     reason = rf"top_k \({top_k}\) of {n_experts} experts leaves nothing to choose"
     with pytest.raises(RefusedError, match=reason):
         mixture(n_experts=n_experts, top_k=top_k)
-
-
-def test_a_mixture_needs_two_experts() -> None:
-    with pytest.raises(ValueError, match="greater than or equal to 2"):
-        mixture(n_experts=1)
 
 
 def test_the_router_computes_in_single_precision_under_bf16(x: Tensor) -> None:
@@ -452,22 +376,6 @@ def test_experts_with_a_capacity_take_tokens_in_order(
         assert torch.equal(y[is_token].any(dim=-1), gates[is_token].any(dim=-1))
 
 
-def test_a_capacity_is_that_of_switch() -> None:
-    """Its pseudo code (Fedus et al., app. F): one-hot masks and an exclusive cumulative sum."""
-    x, is_token = tokens_of(4, 6)
-    is_token[:] = True
-    part = mixture(capacity=0.75).train()
-    p = part._probabilities(x).flatten(0, 1)
-    expert_mask = torch.nn.functional.one_hot(p.argmax(dim=-1), 4)
-    expert_capacity = int(0.75 * 24 / 4 + 0.999)
-    position_in_expert = expert_mask.cumsum(dim=0) * expert_mask
-    mask = expert_mask * (position_in_expert <= expert_capacity)
-    assert 0 < mask.sum() < 24
-    outputs = torch.stack([expert(x).flatten(0, 1) for expert in part.experts], dim=1)
-    expected = (outputs * (p * mask)[:, :, None]).sum(dim=1)
-    close(part(x, AuxLosses(is_token)).flatten(0, 1), expected)
-
-
 def test_a_capacity_drops_nothing_in_evaluation() -> None:
     x, is_token = tokens_of(3, 7)
     narrow, wide = mixture(capacity=0.1), mixture()
@@ -505,18 +413,6 @@ def test_biases_move_by_the_sign_of_the_error_of_the_load(gate: str, top_k: int)
             moved += mean != count
         close(part.offset, torch.tensor(biases, dtype=torch.float64))
     assert moved > 6
-
-
-def test_biases_make_the_loads_even() -> None:
-    x, is_token = tokens_of(8, 32)
-    part = feed_forward("loss_free_experts", d_ff=H, rate=0.01).train()
-    spreads = []
-    for _ in range(60):
-        part(x, AuxLosses(is_token))
-        spreads.append(float(part.loads.std() / part.loads.mean()))
-        part.after_update()
-    assert spreads[0] > 0.15
-    assert max(spreads[-5:]) < spreads[0] / 2
 
 
 def test_biases_do_not_move_in_evaluation_and_are_stored() -> None:

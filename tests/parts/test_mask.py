@@ -10,13 +10,11 @@ import torch
 from torch import Tensor
 
 from ablate.config.inheritance import SIDES
-from ablate.model import Transformer
 from ablate.parts.dims import Side, StackInfo
 from ablate.parts.mask import Mask
-from ablate.registry import build, choose, slots
+from ablate.registry import build, choose
 from tests.tiny import PAD, ids, scrambled, tiny
 
-NAMES = sorted(slots()["mask"])
 N = 11
 LENGTHS = (N, 9)  # of two sentences, padded to N
 Rule = Callable[[Side, int, int, bool], bool]
@@ -78,18 +76,6 @@ def test_the_table_is_that_of_the_rule(
                 assert table[b, 0, query, key].item() is expected, (b, query, key)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_later_query_alone_has_the_row_that_it_has_among_others(name: str) -> None:
-    """As in decoding, with one query at a time and without padding."""
-    part, positions = mask(name, "decoder"), torch.arange(7)
-    whole = part.allowed(positions, positions, torch.ones(1, 1, 1, 7, dtype=torch.bool))
-    for t in range(7):
-        keys = positions[: t + 1]
-        is_token = torch.ones(1, 1, 1, t + 1, dtype=torch.bool)
-        row = part.allowed(positions[t : t + 1], keys, is_token)
-        assert torch.equal(row.flatten(), whole.broadcast_to(1, 1, 7, 7)[0, 0, t, : t + 1])
-
-
 def reach(states: Callable[[Tensor], Tensor], tokens: Tensor) -> Tensor:
     """Return which states (rows) change with which token (columns), (T, T)."""
     before = states(tokens)
@@ -117,17 +103,6 @@ def test_the_receptive_field_of_a_local_token_grows_by_a_window_per_layer(
     assert torch.equal(decoded, (distance >= 0) & (distance <= far))
 
 
-def test_a_window_as_wide_as_the_sentence_is_none() -> None:
-    src, tgt = ids(2, 9), ids(2, 8)
-    src[1, 6:] = tgt[1, 5:] = PAD
-    plain, wide, narrow = (
-        scrambled(tiny(mask=m))
-        for m in ("causal", {"name": "local", "window": 8}, {"name": "local", "window": 7})
-    )
-    assert torch.equal(wide(src, tgt), plain(src, tgt))
-    assert not torch.allclose(narrow(src, tgt), plain(src, tgt))
-
-
 def test_hiding_target_padding_changes_nothing_but_padding() -> None:
     src, tgt = ids(2, 9), ids(2, 8)
     src[1, 6:] = tgt[1, 5:] = PAD
@@ -136,16 +111,6 @@ def test_hiding_target_padding_changes_nothing_but_padding() -> None:
     left, right = hiding(src, tgt), plain(src, tgt)
     assert torch.equal(left[tgt != PAD], right[tgt != PAD])
     assert not torch.isclose(left[tgt == PAD], right[tgt == PAD]).all(dim=-1).any()
-
-
-def test_stacks_may_have_masks_of_their_own() -> None:
-    def kinds(model: Transformer) -> tuple[type, type]:
-        return type(model.encoder.mask), type(model.decoder.mask)
-
-    plain, narrow = kinds(tiny())[0], kinds(tiny(mask="local"))[0]
-    assert plain is not narrow
-    assert kinds(tiny(encoder={"mask": "local"})) == (narrow, plain)
-    assert kinds(tiny(decoder={"mask": "local"})) == (plain, narrow)
 
 
 def test_no_window_restricts_cross_attention() -> None:
@@ -167,15 +132,3 @@ def test_local_global_sees_everything_in_one_of_so_many_layers(every: int) -> No
         options = {"window": 2} if name == "local" else {}
         expected = mask(name, "decoder", **options).allowed(where, where, is_token)
         assert torch.equal(part.at_layer(layer).allowed(where, where, is_token), expected), layer
-
-
-def test_a_stack_asks_the_mask_of_each_layer() -> None:
-    """Tokens outside of all windows are seen through the second layer alone."""
-    options = {"name": "local_global", "window": 1}
-    one, two = (scrambled(tiny(n_layers=n, mask=options).double()) for n in (1, 2))
-    src = ids(1, 9)
-    changed = src.clone()
-    changed[:, 8] = src[:, 8] % 40 + 5
-    for model, is_seen in ((one, False), (two, True)):
-        before, after = (model.encode(x).states[:, 0] for x in (src, changed))
-        assert torch.equal(before, after) is not is_seen

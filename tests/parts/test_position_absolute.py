@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ablate.errors import SpecError
@@ -80,60 +79,6 @@ def waves(position: int, frequencies: list[float]) -> list[float]:
     return [f(position * w) for w in frequencies for f in (math.sin, math.cos)]
 
 
-def test_literal_2i_prints_what_the_notebook_prints() -> None:
-    table = sinusoidal(exponent="literal_2i")
-    for row, head, tail in ((2, HEAD_2, TAIL_2), (10, HEAD_10, TAIL_10)):
-        printed = [f"{value:.8e}" for value in table[row].tolist()]
-        assert printed[: len(head)] == head
-        assert printed[-len(tail) :] == tail
-
-
-@pytest.mark.parametrize(
-    ("exponent", "layout", "cosine"),
-    [
-        ("literal_2i", "interleaved", 0.8600013),
-        ("paper", "interleaved", 0.7225201),
-        ("paper", "halves", 0.7225201),
-        ("t2t", "halves", 0.7235945),
-    ],
-)
-def test_cosine_of_positions_2_and_10(exponent: str, layout: str, cosine: float) -> None:
-    table = sinusoidal(exponent=exponent, layout=layout)
-    assert round(F.cosine_similarity(table[2], table[10], dim=0).item(), 7) == cosine
-
-
-@pytest.mark.parametrize(
-    ("options", "row", "values"),
-    [
-        ({}, 1, [0.841470985, 0.540302306, 0.821856190, 0.569695009]),
-        ({}, 10, [-0.544021111, -0.839071529, -0.220023185, -0.975494643]),
-        ({"layout": "halves"}, 1, [0.841470985, 0.821856190, 0.801961795, 0.781887114]),
-        (
-            {"layout": "halves", "exponent": "t2t"},
-            1,
-            [0.841470985, 0.821778650, 0.801804926, 0.781650231],
-        ),
-    ],
-)
-def test_sinusoidal_first_dimensions(
-    options: dict[str, Any], row: int, values: list[float]
-) -> None:
-    torch.testing.assert_close(
-        sinusoidal(**options)[row, :4], torch.tensor(values), atol=6e-8, rtol=0
-    )
-
-
-def test_sinusoidal_of_four_dimensions() -> None:
-    by_hand = [
-        [0.0, 1.0, 0.0, 1.0],
-        [0.8414709848, 0.5403023059, 0.0099998333, 0.9999500004],
-        [0.9092974268, -0.4161468365, 0.0199986667, 0.9998000067],
-    ]
-    torch.testing.assert_close(
-        sinusoidal(small(4, max_len=3)), torch.tensor(by_hand), atol=6e-8, rtol=0
-    )
-
-
 @pytest.mark.parametrize(
     ("d_model", "exponent", "frequencies"),
     [
@@ -198,27 +143,6 @@ def test_literal_2i_takes_every_second_frequency_of_the_paper() -> None:
     torch.testing.assert_close(literal[:, :128], paper[:, 0:256:2], atol=6e-8, rtol=0)
 
 
-@pytest.mark.usefixtures("in_double")
-def test_a_shift_is_a_rotation_of_every_pair() -> None:
-    table, shift = sinusoidal(), 7
-    sin, cos = table[:, 0::2], table[:, 1::2]
-    moved = sin[:-shift] * cos[shift] + cos[:-shift] * sin[shift]
-    torch.testing.assert_close(sin[shift:], moved, atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize("exponent", ["paper", "literal_2i", "t2t"])
-def test_sinusoids_have_one_length_and_depend_only_on_distance(exponent: str) -> None:
-    table = sinusoidal(exponent=exponent)
-    torch.testing.assert_close(table.square().sum(dim=-1), torch.full((100,), 256.0))
-    torch.testing.assert_close(table[2] @ table[10], table[50] @ table[58], atol=1e-3, rtol=0)
-
-
-def test_frequencies_fall_from_1_to_the_inverse_of_base() -> None:
-    sines = sinusoidal()[1, 0::2]
-    assert bool((sines[1:].asin() < sines[:-1].asin()).all())
-    torch.testing.assert_close(sines[-1].item(), 1.0366e-4, atol=1e-8, rtol=0)
-
-
 @pytest.mark.parametrize("layout", ["interleaved", "halves"])
 def test_an_odd_width_loses_its_last_cosine(layout: str) -> None:
     whole = torch.tensor(waves(8, [10_000 ** (-2 * k / 5) for k in range(3)]))
@@ -278,27 +202,6 @@ def test_learned_sinusoids_are_of_the_exponential_of_what_is_trained() -> None:
     torch.testing.assert_close(added(part, dims)[0], torch.tensor(by_hand), atol=1e-14, rtol=0)
 
 
-@pytest.mark.usefixtures("in_double")
-def test_gradients_of_learned_sinusoids_are_right() -> None:
-    part = make("learned_sinusoidal", small(6))
-    x, where = torch.randn(2, 4, 6), torch.tensor([0, 3, 5, 11])
-
-    def code(logs: Tensor) -> Tensor:
-        return torch.func.functional_call(_Embed(part), {"part.log_frequencies": logs}, (x, where))
-
-    (logs,) = part.parameters()
-    assert torch.autograd.gradcheck(code, (logs,))
-
-
-class _Embed(torch.nn.Module):
-    def __init__(self, part: Position) -> None:
-        super().__init__()
-        self.part = part
-
-    def forward(self, x: Tensor, where: Tensor) -> Tensor:
-        return self.part.embed(x, where)
-
-
 @pytest.mark.parametrize("d_model", [7, 16])
 def test_shifted_is_sinusoidal_in_evaluation(d_model: int) -> None:
     dims = small(d_model)
@@ -327,8 +230,3 @@ def test_shifted_moves_every_sequence_by_a_shift_of_its_own_in_training() -> Non
     times = is_same.sum(dim=0)
     assert bool((times > 70).all())
     assert bool((times < 130).all())
-
-
-def test_shifted_draws_anew_every_time() -> None:
-    part = make("shifted", small(6)).train()
-    assert not torch.equal(added(part, small(6), 4), added(part, small(6), 4))

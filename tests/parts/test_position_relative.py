@@ -10,10 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ablate.parts.attention import Attention, AttentionContext
-from ablate.parts.dims import Dims, Dropout, Side, StackInfo
+from ablate.parts.dims import Dims, Side, StackInfo
 from ablate.parts.position import Position
-from ablate.parts.scaling import Scaling
 from ablate.registry import RefusedError, build, choose
 from tests.parts.random_numbers import numbers
 from tests.tiny import tiny
@@ -81,27 +79,6 @@ def test_shaw_adds_the_vector_of_the_distance_to_keys_and_values(
         where = torch.tensor(queries), torch.tensor(keys)
         torch.testing.assert_close(part.bias(q, *where, layer), scores, atol=1e-13, rtol=0)
         torch.testing.assert_close(part.values(w, *where, layer), added, atol=1e-13, rtol=0)
-
-
-def test_shaw_in_an_attention_is_the_papers_two_equations() -> None:
-    part, d = make("shaw", k=3), dims()
-    scaling = build(Scaling, choose(Scaling, "sqrt_dk"), d)
-    attention = build(Attention, choose(Attention, "full"), d, scaling, Dropout()).double()
-    x, where, n = numbers(B, 7, 8), torch.arange(7), 7
-    unmasked = torch.ones(n, n, dtype=torch.bool).tril()
-    y = attention(x, AttentionContext(unmasked, where, where, part, layer=1))
-
-    def heads(projected: Tensor) -> Tensor:
-        return projected.reshape(B, n, 4, -1).permute(0, 2, 1, 3)
-
-    q, k, v = (heads(linear(x)) for linear in (attention.q, attention.k, attention.v))
-    rows = torch.tensor([[min(max(j - i, -3), 3) + 3 for j in range(n)] for i in range(n)])
-    for_keys, for_values = (table[1][rows] for table in shaw_tables(part))  # (T, S, K or V)
-    scores = (q[:, :, :, None] * (k[:, :, None] + for_keys)).sum(dim=-1) / math.sqrt(K)
-    weights = scores.masked_fill(~unmasked, -math.inf).softmax(dim=-1)
-    z = (weights[..., None] * (v[:, :, None] + for_values)).sum(dim=-2)  # (B, H, T, V)
-    expected = attention.out(z.transpose(1, 2).flatten(-2))
-    torch.testing.assert_close(y, expected, atol=1e-13, rtol=0)
 
 
 @pytest.mark.parametrize(("side", "n_layers"), [("encoder", N_ENCODER), ("decoder", N_DECODER)])
@@ -234,12 +211,6 @@ def test_t5_needs_distances_past_the_single_ones(side: Side, n_single: int) -> N
         make("t5", side, max_distance=n_single)
 
 
-@pytest.mark.parametrize("n_buckets", [2, 7, 0, -4])
-def test_t5_needs_an_even_number_of_buckets_for_two_ways(n_buckets: int) -> None:
-    with pytest.raises(ValueError, match="n_buckets"):
-        choose(Position, "t5", n_buckets=n_buckets)
-
-
 # ALiBi
 
 SLOPES = {
@@ -288,14 +259,6 @@ def test_asymmetric_alibi_gives_half_of_the_heads_to_each_side(
         assert scores[h, t, s] == expected
 
 
-def test_a_head_of_an_asymmetric_alibi_does_not_attend_to_the_other_side() -> None:
-    part = make("alibi", encoder="asymmetric")
-    weights = (100 * numbers(4, 9, 9) + bias(part, list(range(9)), list(range(9)))).softmax(dim=-1)
-    assert torch.equal(weights[:2], weights[:2].tril())
-    assert torch.equal(weights[2:], weights[2:].triu())
-    torch.testing.assert_close(weights.sum(dim=-1), torch.ones(4, 9, dtype=torch.float64))
-
-
 @pytest.mark.parametrize("n_heads", [1, 6])
 def test_the_decoders_alibi_is_the_same_for_both_encoders(n_heads: int) -> None:
     one, other = (make("alibi", "decoder", n_heads, encoder=e) for e in ("symmetric", "asymmetric"))
@@ -310,21 +273,6 @@ def test_an_asymmetric_alibi_refuses_an_odd_number_of_heads(n_heads: int) -> Non
 
 
 # All of them
-
-
-@pytest.mark.parametrize("name", ["shaw", "t5", "alibi"])
-@pytest.mark.parametrize("side", ["encoder", "decoder"])
-def test_only_distance_counts(name: str, side: Side) -> None:
-    part, positions = make(name, side), list(range(9))
-    moved = [p + 37 for p in positions]
-    torch.testing.assert_close(bias(part, moved, moved), bias(part, positions, positions))
-
-
-@pytest.mark.parametrize("name", ["shaw", "t5", "alibi"])
-def test_embeddings_queries_and_keys_stay_as_they_are(name: str) -> None:
-    part, x, q = make(name), numbers(B, 5, 8), numbers(B, 4, 5, K)
-    assert part.embed(x, torch.arange(5)) is x
-    assert part.rotate(q, torch.arange(5)) is q
 
 
 @pytest.mark.parametrize("residual", ["post", "realformer"])
@@ -362,20 +310,6 @@ def test_kerple_by_hand(side: Side) -> None:
         for row, i in enumerate((4, 7)):
             expected = [-a * math.log(1 + b * abs(i - j)) for j in range(9)]
             assert bias[head, row].tolist() == pytest.approx(expected, abs=1e-12)
-
-
-def test_the_gradients_of_kerple_are_those_of_its_formula() -> None:
-    part: Any = make("kerple")
-    distances = (torch.arange(5)[None, :] - torch.arange(5)[:, None]).abs()
-    weights, q = numbers(4, 5, 5), torch.ones(1, 4, 5, K, dtype=torch.float64)
-    (part.bias(q, torch.arange(5), torch.arange(5), 1) * weights).sum().backward()
-    for h in range(4):
-        a, b = part.factors[1, h].item(), part.slopes[1, h].item()
-        assert min(a, b) > 0.01
-        of_factor = -(torch.log1p(b * distances) * weights[h]).sum()
-        of_slope = -(a * distances / (1 + b * distances) * weights[h]).sum()
-        assert part.factors.grad[1, h] == pytest.approx(float(of_factor))
-        assert part.slopes.grad[1, h] == pytest.approx(float(of_slope))
 
 
 def test_kerple_starts_between_its_bounds_for_every_layer_and_head() -> None:

@@ -12,7 +12,6 @@ from torch import Tensor
 from ablate.parts.dims import Dims, StackInfo
 from ablate.parts.position import Position
 from ablate.registry import RefusedError, build, choose
-from tests.tiny import ids, scrambled, tiny
 
 pytestmark = pytest.mark.usefixtures("in_double")
 
@@ -54,48 +53,6 @@ def test_pairs_are_rotated_like_complex_numbers(
     torch.testing.assert_close(part.rotate(x, where), expected, atol=1e-13, rtol=0)
 
 
-def test_the_default_is_the_papers() -> None:
-    x, where = torch.randn(B, H, T, 6), torch.arange(T)
-    expected = by_complex_numbers(x, where, 10_000.0, "interleaved")
-    torch.testing.assert_close(make().rotate(x, where), expected, atol=1e-13, rtol=0)
-
-
-def test_four_dimensions_by_hand() -> None:
-    x = torch.tensor([1.0, 0.0, 1.0, 0.0]).expand(1, 1, 1, 4)
-    turned = make(4).rotate(x, torch.tensor([3])).flatten().tolist()
-    by_hand = [math.cos(3), math.sin(3), math.cos(0.03), math.sin(0.03)]
-    assert turned == pytest.approx(by_hand, abs=1e-15)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_scores_depend_on_distance_alone(layout: str) -> None:
-    part, q, k = make(layout=layout), torch.randn(1, H, 1, 6), torch.randn(1, H, 1, 6)
-
-    def score(i: int, j: int) -> Tensor:
-        return (part.rotate(q, torch.tensor([i])) * part.rotate(k, torch.tensor([j]))).sum(dim=-1)
-
-    torch.testing.assert_close(score(3, 1), score(43, 41), atol=1e-13, rtol=0)
-    torch.testing.assert_close(score(0, 0), (q * k).sum(dim=-1), atol=1e-13, rtol=0)
-    assert not torch.allclose(score(3, 1), score(3, 2))
-    assert not torch.allclose(score(3, 1), score(1, 3))
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_lengths_stay_and_position_0_is_not_rotated(layout: str) -> None:
-    part, x = make(layout=layout), torch.randn(B, H, T, 6)
-    turned = part.rotate(x, torch.arange(T))
-    torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1), atol=1e-13, rtol=0)
-    assert torch.equal(turned[:, :, 0], x[:, :, 0])
-
-
-def test_layouts_differ_by_a_permutation() -> None:
-    x, where, order = torch.randn(B, H, T, 6), torch.arange(T), [0, 2, 4, 1, 3, 5]
-    halves = make(layout="halves").rotate(x[..., order], where)
-    interleaved = make(layout="interleaved").rotate(x, where)
-    torch.testing.assert_close(halves, interleaved[..., order], atol=1e-13, rtol=0)
-    assert not torch.allclose(make(layout="halves").rotate(x, where), interleaved)
-
-
 def test_angles_are_rounded_once_and_not_on_the_way() -> None:
     torch.set_default_dtype(torch.float32)
     part = make(6, max_len=30_000)
@@ -114,13 +71,6 @@ def test_half_precision_is_rotated_in_single() -> None:
     exact = by_complex_numbers(x.double(), where, 10_000.0, "interleaved").bfloat16()
     is_same = part.rotate(x, where) == exact
     assert is_same.double().mean() > 0.999
-
-
-def test_no_bias_and_nothing_added() -> None:
-    part, x, where = make(), torch.randn(B, T, 12), torch.arange(T)
-    assert part.embed(x, where) is x
-    assert part.bias(torch.randn(B, H, T, 6), where, where, 0) is None
-    assert part.values(torch.randn(B, H, T, T), where, where, 0) is None
 
 
 @pytest.mark.parametrize("d_k", [1, 3, 7])
@@ -184,17 +134,3 @@ def test_rotary_nope_has_layers_without_positions(every: int) -> None:
     for layer in range(6):
         expected = x if layer in range(every - 1, 6, every) else plain.rotate(x, where)
         assert torch.equal(part.at_layer(layer).rotate(x, where), expected), layer
-
-
-def test_a_stack_asks_the_encoding_of_each_layer() -> None:
-    """A model with one layer of two is rotary; with positions in no layer it would be none."""
-    torch.set_default_dtype(torch.float32)
-    src, tgt = ids(2, 7), ids(2, 5)
-
-    def logits(name: str, n_layers: int) -> Tensor:
-        return scrambled(tiny(position=name, n_layers=n_layers).double())(src, tgt)
-
-    assert torch.equal(logits("rotary_nope", 1), logits("rotary", 1))
-    both = logits("rotary_nope", 2)
-    assert not torch.allclose(both, logits("rotary", 2))
-    assert not torch.allclose(both, logits("none", 2))

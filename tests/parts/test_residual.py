@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state, vmap
 
 from ablate.parts.dims import Dims, LayerInfo, Side
 from ablate.parts.dropout import ElementDropout
@@ -247,31 +246,6 @@ def test_dropout_is_where_the_formula_has_it(name: str, side: Side, x: Tensor) -
     close(layer.eval()(x, *BRANCHES[side]), FORMULAS[name](layer, x, BRANCHES[side], identity))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_dropout_spares_the_stream_unless_it_comes_last(name: str, x: Tensor) -> None:
-    """With branches of zeros, which a norm without bias keeps, the output is the stream alone."""
-    layer, x = fitted(name, p=0.5, norm=named("rms")), stream(name, x)
-    torch.manual_seed(0)
-    dropped = layer.train()(x, torch.zeros_like, torch.zeros_like)
-    undropped = layer.eval()(x, torch.zeros_like, torch.zeros_like)
-    assert torch.equal(dropped, undropped) == (name != "post_dropout_last"), name
-
-
-def test_dropout_last_scales_what_it_keeps(x: Tensor) -> None:
-    torch.manual_seed(0)
-    layer = scheme("post_dropout_last", norm=named("none"), p=0.5)
-    y = layer(x, torch.zeros_like, torch.zeros_like)
-    is_kept = y != 0
-    torch.testing.assert_close(y[is_kept], 4 * x[is_kept])  # twice 1 / (1 - 0.5)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_layer_needs_as_many_branches_as_its_stack_has(name: str, x: Tensor) -> None:
-    for side, other in (SIDES, SIDES[::-1]):
-        with pytest.raises(ValueError, match="zip"):
-            fitted(name, side)(stream(name, x), *BRANCHES[other])
-
-
 def test_parallel_may_have_a_norm_for_each_branch(x: Tensor) -> None:
     layer = scheme("parallel", "decoder", shared_norm=False)
     assert len(layer.norms) == 3
@@ -376,13 +350,6 @@ def test_trained_weights_of_branches(
         assert weight.tolist() == pytest.approx([initial] * width)
 
 
-@pytest.mark.parametrize("name", ["rezero", "rezero_norm"])
-def test_rezero_starts_as_the_identity(name: str, x: Tensor) -> None:
-    norm = named("none" if name == "rezero" else "layer")
-    layer = build(Residual, choose(Residual, name), layer_info(), norm, 0.0).double()
-    assert torch.equal(layer(x, first, second), x)
-
-
 @pytest.mark.parametrize(
     ("side", "n", "alpha", "beta"),
     [
@@ -456,49 +423,11 @@ def variance(x: Tensor) -> float:
     return float(((x - x.sum() / x.numel()) ** 2).sum() / x.numel())
 
 
-def test_admin_has_the_weights_of_its_paper_for_unit_streams(x: Tensor) -> None:
-    """With LayerNorm, every w^2 is the sum of the variances of all earlier branches."""
-    layer: Any = scheme("admin", "decoder", norm=lambda width=None: unit())
-    outputs: list[float] = []
-
-    def recorded(f: Step) -> Step:
-        def run(y: Tensor) -> Tensor:
-            outputs.append(variance(f(y)))
-            return f(y)
-
-        return run
-
-    layer.calibration = Calibration()
-    layer(x, *(recorded(f) for f in BRANCHES["decoder"]))
-    squares = [float(omega.detach()[0]) ** 2 for omega in layer.omegas]
-    expected = list(itertools.accumulate(outputs[:2], initial=1.0))
-    expected[1:] = [value - 1 + variance(x) for value in expected[1:]]
-    assert squares == pytest.approx(expected, rel=1e-6)
-
-
-def unit() -> Norm:
-    return build(Norm, choose(Norm, "layer", eps=1e-12), DIMS)
-
-
 def test_admin_changes_its_weights_only_in_the_pass(x: Tensor) -> None:
     layer: Any = scheme("admin")
     before = [omega.detach().clone() for omega in layer.omegas]
     layer.train()(x, first, second)
     assert all(map(torch.equal, before, layer.omegas))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_vmap_over_two_seeds_equals_each_seed_alone(name: str, x: Tensor) -> None:
-    layers, x = [fitted(name), fitted(name)], stream(name, x)
-    with torch.no_grad():
-        for parameter in layers[1].parameters():
-            parameter.mul_(1.5)
-    parameters, _ = stack_module_state(layers)
-
-    def one(parameters: dict[str, Tensor]) -> Tensor:
-        return functional_call(layers[0], (parameters, {}), (x, first, third))
-
-    close(vmap(one)(parameters), torch.stack([layer(x, first, third) for layer in layers]))
 
 
 def at(

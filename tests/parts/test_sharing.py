@@ -138,23 +138,6 @@ def test_shared_blocks_equal_copies_with_summed_gradients(name: str) -> None:
                 torch.testing.assert_close(parameter.grad, total)
 
 
-@pytest.mark.parametrize("name", SHARING)
-def test_token_by_token_every_layer_has_a_cache_of_its_own(name: str) -> None:
-    model = scrambled(tiny(n_layers=4, sharing=name).double())
-    src, tgt = ids(2, 7), ids(2, 6)
-    state = model.decoder_state(model.encode(src))
-    steps = [model.step(tgt[:, t], state) for t in range(6)]
-    torch.testing.assert_close(torch.stack(steps, dim=1), model(src, tgt))
-
-
-def test_every_order_of_few_blocks_is_another_model() -> None:
-    src, tgt = ids(2, 7), ids(2, 5)
-    choices: list[Any] = [*NAMES, *({"name": n, "n_blocks": 3} for n in SHARING if n != "block")]
-    outputs = [scrambled(tiny(n_layers=6, sharing=c).double())(src, tgt) for c in choices]
-    for i, one in enumerate(outputs):
-        assert all(not torch.allclose(one, other) for other in outputs[:i]), choices[i]
-
-
 def test_sharing_depends_on_the_depth_of_its_stack() -> None:
     """What fits the decoder may be too much for a shallower encoder."""
     layers = {"encoder": 2, "decoder": 3}
