@@ -88,7 +88,13 @@ TESTED_BESIDE = {
     "training": ("test_gradients",),
 }
 """The tests of packages that are not in a folder of the package's name."""
-VISITORS = ["parts/test_defaults", "test_contracts", "test_gradients", "test_model"]
+VISITORS = [
+    "parts/test_defaults",
+    "parts/test_refusals",
+    "test_contracts",
+    "test_gradients",
+    "test_model",
+]
 
 
 class MutantRunner:

@@ -15,7 +15,7 @@ from ablate.config import RunSpec
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
 from tests import notebook_4
-from tests.parts import test_attention_heads as heads
+from tests.parts import test_attention as attentions
 from tests.presets import PAD, ROOT, built, load
 from tests.tiny import scrambled
 
@@ -95,7 +95,7 @@ def _outcome(run: RunSpec, *, is_training: bool) -> Tensor:
 
 
 def test_s4_5_shared_projections_are_full_ones_with_equal_blocks() -> None:
-    heads.test_per_head_shared_is_full_with_block_diagonal_weights("sqrt_dk")
+    attentions.test_per_head_shared_is_full_with_block_diagonal_weights("sqrt_dk")
 
 
 def test_s4_6_target_padding_need_not_be_masked() -> None:

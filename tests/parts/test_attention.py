@@ -1,4 +1,4 @@
-"""The kernel that all attentions share, against PyTorch's."""
+"""The kernel that all attentions share, against PyTorch's, and attentions that share heads."""
 
 from __future__ import annotations
 
@@ -54,6 +54,12 @@ def inputs() -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(B, T, 24, generator=generator, dtype=torch.float64)
     return x, torch.randn(B, S, 24, generator=generator, dtype=torch.float64)
+
+
+def crossing() -> tuple[Tensor, AttentionContext]:
+    """Return queries, and a context in which all of them attend to all of another sequence."""
+    x, memory = inputs()
+    return x, context(torch.ones(T, S, dtype=torch.bool), memory)
 
 
 def joined(part: Attention, y: Tensor) -> Tensor:
@@ -284,14 +290,61 @@ def test_linear_layers_have_their_roles(name: str) -> None:
     part = attention(name, dims())
     roles = part.linear_roles().items()
     second = [part.second_q, part.second_k] if name == "differential" else []
-    assert [linear for linear, role in roles if role.is_packed] == [
-        part.q, part.k, part.v, *second,
-    ]  # fmt: skip
+    packed = [part.q, part.k, part.v, *second]
+    assert [linear for linear, role in roles if role.is_packed] == packed
     assert [linear for linear, role in roles if role.is_value] == [part.v]
     assert [linear for linear, role in roles if role.ends_branch] == [part.out]
 
 
-def test_heads_must_divide_the_width_unless_their_widths_are_given() -> None:
-    with pytest.raises(ValueError, match=r"d_model \(24\) is not a multiple of n_heads \(5\)"):
-        dims(n_heads=5)
-    assert dims(n_heads=5, d_k=4, d_v=6).d_v == 6
+@pytest.mark.parametrize("scaling", ["sqrt_dk", "rms_qk_norm", "cosine", "qk_norm", "soft_cap"])
+@pytest.mark.parametrize(("name", "n_groups"), [("multi_query", 1), ("grouped_query", 2)])
+def test_shared_heads_are_full_attention_with_repeated_weights(
+    name: str, n_groups: int, scaling: str
+) -> None:
+    part, full = attention(name, dims(), scaling), attention("full", dims(), scaling)
+    x, of_call = crossing()
+    with torch.no_grad():
+        full.q.load_state_dict(part.q.state_dict())
+        full.out.load_state_dict(part.out.state_dict())
+        for mine, whole in ((part.k, full.k), (part.v, full.v)):
+            rows = torch.arange(n_groups).repeat_interleave(4 // n_groups)  # 0 0 1 1
+            width = 24 // 4
+            weight = mine.weight.unflatten(0, (n_groups, width))[rows].flatten(0, 1)
+            whole.weight.copy_(weight)
+            whole.bias.copy_(mine.bias.unflatten(0, (n_groups, width))[rows].flatten())
+    assert_near(part(x, of_call), full(x, of_call))
+
+
+@pytest.mark.parametrize(("other", "n_groups"), [("full", 4), ("multi_query", 1)])
+def test_grouped_query_reaches_from_one_group_to_one_for_each_head(
+    other: str, n_groups: int
+) -> None:
+    part, extreme = attention("grouped_query", dims(), n_groups=n_groups), attention(other, dims())
+    x, of_call = crossing()
+    extreme.load_state_dict(part.state_dict())
+    assert torch.equal(part(x, of_call), extreme(x, of_call))
+
+
+@pytest.mark.parametrize("scaling", ["sqrt_dk", "rms_qk_norm", "cosine", "qk_norm"])
+def test_per_head_shared_is_full_with_block_diagonal_weights(scaling: str) -> None:
+    shared, full = attention("per_head_shared", dims(), scaling), attention("full", dims(), scaling)
+    x, of_call = crossing()
+    with torch.no_grad():
+        for name in ("q", "k", "v"):
+            one = getattr(shared, name)
+            getattr(full, name).weight.copy_(torch.block_diag(*[one.weight] * 4))
+            getattr(full, name).bias.copy_(one.bias.repeat(4))
+        full.out.load_state_dict(shared.out.state_dict())
+    assert_near(shared(x, of_call), full(x, of_call))
+    assert (
+        sum(p.numel() for p in attention("per_head_shared", dims(), bias=False).parameters())
+        == 3 * 6 * 6 + 24 * 24
+    )
+
+
+@pytest.mark.parametrize("name", ["talking_heads", "head_scale"])
+def test_heads_are_neither_mixed_nor_scaled_at_first(name: str) -> None:
+    part, full = attention(name, dims()), attention("full", dims())
+    x, of_call = crossing()
+    assert part.load_state_dict(full.state_dict(), strict=False).unexpected_keys == []
+    assert_near(part(x, of_call), full(x, of_call))

@@ -38,15 +38,6 @@ def n_parameters(part: nn.Module) -> int:
     return sum(p.numel() for p in part.parameters())
 
 
-@pytest.mark.parametrize(
-    ("name", "n_matrices"), [("tied", 1), ("tied_target", 2), ("tied_inputs", 2), ("separate", 3)]
-)
-def test_tyings_differ_in_the_number_of_matrices(name: str, n_matrices: int) -> None:
-    n = n_parameters(embedding(name))
-    assert n == n_matrices * 300 * D
-    assert n_parameters(embedding(name, output_bias=True)) == n + 300
-
-
 @pytest.mark.parametrize(("one", "other"), list(combinations(NAMES, 2)))
 def test_with_equal_weights_all_tyings_have_equal_outputs(one: str, other: str) -> None:
     left, right = embedding(one, output_bias=True), embedding(other, output_bias=True)
@@ -149,11 +140,6 @@ def test_tables_start_as_their_distribution_says(options: dict[str, Any], std: f
         assert 0.99 * 3**0.5 * std < weight.abs().max().item() <= 3**0.5 * std * (1 + 1e-6)
 
 
-def test_xavier_takes_no_standard_deviation() -> None:
-    with pytest.raises(RefusedError, match=r"of its own.*leave out init_std \(0.5\)"):
-        embedding(init="xavier", init_std=0.5)
-
-
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("rank", [None, 24])
 def test_fixed_norm_uses_words_of_length_one(name: str, rank: int | None) -> None:
@@ -194,12 +180,6 @@ def test_a_factorised_table_is_its_product(name: str) -> None:
     torch.testing.assert_close(part.src(IDS), whole.src(IDS))
     torch.testing.assert_close(part.tgt(IDS), whole.tgt(IDS))
     torch.testing.assert_close(part.logits(states()), whole.logits(states()), atol=1e-5, rtol=1e-5)
-
-
-def test_a_rank_that_saves_nothing_is_refused() -> None:
-    assert embedding(rank=D - 1).tgt_table.weight.shape == (300, D - 1)
-    with pytest.raises(RefusedError, match=r"rank \(64\) must be smaller than d_model \(64\)"):
-        embedding(rank=D)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -286,14 +286,6 @@ def test_mup_and_the_optimizer_agree_on_the_matrices(slot: str, name: str) -> No
     assert {(group.is_matrix, group.rate) for group in groups} == {(True, 4.0), (False, 1.0)}
 
 
-def test_mup_at_its_base_is_a_plain_normal() -> None:
-    model = wide({"name": "mup", "base_d_model": 96})
-    assert model.embedding.output_multiplier == 1.0
-    assert_spread(model, lambda p, i, o: i**-0.5, "normal")
-    mup = build(Initialisation, choose(Initialisation, "mup", base_d_model=96), DIMS)
-    assert {group.rate for group in parameter_groups(model, mup)} == {1.0}
-
-
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "mup"])
 def test_all_others_have_one_rate_for_all_parameters(name: str) -> None:
     groups = parameter_groups(wide(name), build(Initialisation, choose(Initialisation, name), DIMS))

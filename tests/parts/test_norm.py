@@ -13,7 +13,7 @@ from torch import Tensor
 from ablate.parts.dims import Dims
 from ablate.parts.norm import AdaNorm, LayerNorm, Norm
 from ablate.parts.norm import ScaleNorm as Scale
-from ablate.registry import RefusedError, build, choose, slots
+from ablate.registry import build, choose, slots
 
 D = 8
 NAMES = sorted(slots()["norm"])
@@ -145,12 +145,6 @@ def test_parameters_of_norms(name: str, n: int) -> None:
     assert all(p.requires_grad for p in parameters)
     if name == "layer":
         assert sum(p.numel() for p in norm(name, bias=False).parameters()) == D
-
-
-def test_annotated_refuses_a_width_of_one() -> None:
-    with pytest.raises(RefusedError, match=r"the width minus 1, and the width is 1; choose norm"):
-        norm("annotated", width=1)
-    assert norm("annotated", width=2).width == 2
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -219,11 +219,6 @@ def adam(p: Tensor, g: Tensor, memory: dict[str, Any], t: int, lr: float) -> Ten
     return p - lr * (m / (1 - 0.9**t)) / ((v / (1 - 0.98**t)).sqrt() + 1e-9)
 
 
-def test_nesterov_without_momentum_is_refused() -> None:
-    with pytest.raises(RefusedError, match="nesterov needs a momentum, but it is 0; set one"):
-        build(Optimizer, choose(Optimizer, "sgd", momentum=0.0, nesterov=True))
-
-
 @pytest.mark.parametrize("shape", [(3,), (2, 3)])
 def test_adafactor_divides_by_no_less_than_the_root_of_1e_30(shape: tuple[int, ...]) -> None:
     """A gradient of 1e-17 is smaller than that, and its update is 1e-17 / 1e-15."""
@@ -307,11 +302,6 @@ def test_a_state_of_other_optimizers_is_refused() -> None:
     assert len(states) == 2
     with pytest.raises(ValueError, match="shorter"):
         combined.load_state_dict({"optimizers": states[:1]})
-
-
-def test_ademamix_needs_a_slow_mean() -> None:
-    with pytest.raises(RefusedError, match="beta3 is the decay of the slow mean"):
-        build(Optimizer, choose(Optimizer, "ademamix", beta3=0.0))
 
 
 def test_adan_takes_the_steps_of_its_paper() -> None:

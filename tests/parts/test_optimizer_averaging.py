@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import nn
 
 from ablate.parts.optimizer import Averaging, Group, Optimizer
-from ablate.registry import RefusedError, build, choose
+from ablate.registry import build, choose
 from ablate.training.averaging import evaluated_weights
 from ablate.training.step import set_lr
 from tests.parts.test_optimizer import Bowl, descend, make
@@ -50,22 +49,6 @@ def test_schedule_free_is_the_package_of_its_authors() -> None:
     torch.testing.assert_close(flat(bowl), numbers(TRAINED), atol=1e-12, rtol=1e-12)
 
 
-def test_averages_are_the_weighted_means_of_the_steps() -> None:
-    """At a constant rate, of all z with equal weights; algorithm 1 with c = 1 / t."""
-    bowl = Bowl()
-    optimizer = make(bowl, "schedule_free_adamw")
-    assert isinstance(optimizer, Averaging)
-    set_lr(optimizer, 0.05)
-    visited = []
-    for _ in range(5):  # the average of step t is of z before that step, and z_1 has no weight
-        descend(bowl, optimizer, 1)
-        visited.append([optimizer.state[p]["z"].clone() for p in bowl.parameters()])
-    averages = [average for _, average in optimizer.averages()]
-    for k, average in enumerate(averages):
-        mean = torch.stack([step[k] for step in visited]).mean(dim=0)
-        torch.testing.assert_close(average, mean, atol=1e-12, rtol=1e-12)
-
-
 def test_an_evaluation_leaves_the_weights_bit_for_bit() -> None:
     one, other = Bowl(torch.float32), Bowl(torch.float32)
     for bowl in (one, other):
@@ -101,8 +84,3 @@ def test_weights_without_a_gradient_have_no_average() -> None:
     used.sum().backward()
     optimizer.step()
     assert [w is used for w, _ in optimizer.averages()] == [True]
-
-
-def test_schedule_free_without_an_average_is_refused() -> None:
-    with pytest.raises(RefusedError, match=r"above 0, such as 0\.9"):
-        build(Optimizer, choose(Optimizer, "schedule_free_adamw", betas=(0.0, 0.9)))

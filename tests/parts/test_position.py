@@ -32,23 +32,6 @@ def position(request: pytest.FixtureRequest) -> Position:
     return build(Position, choose(Position, name), DIMS, stack_info(side)).double().eval()
 
 
-@pytest.mark.parametrize("name", sorted(slots()["position"]))
-@pytest.mark.parametrize("is_training", [True, False])
-def test_no_value_is_read_on_the_host(name: str, *, is_training: bool) -> None:
-    with torch.device("meta"):
-        part = build(Position, choose(Position, name), DIMS, stack_info("encoder")).double()
-    where = torch.arange(T, device="meta")
-    x, q = torch.empty(B, T, 32, device="meta"), torch.empty(B, H, T, K, device="meta")
-    part.train(is_training)
-    assert part.embed(x, where).shape == x.shape
-    assert part.rotate(q, where).shape == q.shape
-    q = q.double()
-    bias = part.bias(q, where, where, 0)
-    assert bias is None or bias.expand(B, H, T, T).is_meta
-    added = part.values(q[..., :1].expand(B, H, T, T), where, where, 0)
-    assert added is None or added.shape == (B, H, T, V)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_numbers_keep_their_type(position: Position, dtype: torch.dtype) -> None:
     part = position.float() if dtype is torch.bfloat16 else position.to(dtype)

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from ablate.errors import SpecError
 from ablate.parts.dims import Dims, StackInfo
 from ablate.parts.position import Position
 from ablate.registry import build, choose
@@ -126,11 +125,6 @@ def test_fairseqs_table_begins_at_its_row_2_and_ends_an_odd_width_in_zeros(d_mod
     added = fairseq.embed(torch.zeros(1, 3, d_model), torch.arange(3))[0]
     torch.testing.assert_close(added[:, :8], torch.tensor(rows), rtol=0, atol=2e-7)
     assert not added[:, 8:].any()
-
-
-def test_zeros_at_the_end_of_an_even_width_are_refused() -> None:
-    with pytest.raises(SpecError, match="padded_halves needs an odd d_model, not 6; use halves"):
-        make("sinusoidal", small(6), layout="padded_halves")
 
 
 def test_halves_are_a_permutation_of_interleaved() -> None:

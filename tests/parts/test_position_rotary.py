@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ablate.parts.dims import Dims, StackInfo
 from ablate.parts.position import Position
-from ablate.registry import RefusedError, build, choose
+from ablate.registry import build, choose
 
 pytestmark = pytest.mark.usefixtures("in_double")
 
@@ -73,12 +73,6 @@ def test_half_precision_is_rotated_in_single() -> None:
     assert is_same.double().mean() > 0.999
 
 
-@pytest.mark.parametrize("d_k", [1, 3, 7])
-def test_an_odd_width_is_refused(d_k: int) -> None:
-    with pytest.raises(RefusedError, match=rf"d_k \({d_k}\) must be even; change d_model"):
-        make(d_k)
-
-
 def of(name: str, d_k: int = 8, **options: Any) -> Position:
     dims = Dims.model_validate({"d_model": 12, "n_heads": H, "max_len": 64, "d_k": d_k})
     stack_info = StackInfo(side="encoder", n_encoder_layers=4, n_decoder_layers=1)
@@ -95,12 +89,6 @@ def test_partial_rotary_rotates_the_first_dimensions_alone(
     turned = by_complex_numbers(x[..., :width], positions, 10_000.0, layout)
     expected = torch.cat((turned, x[..., width:]), dim=-1)
     torch.testing.assert_close(part.rotate(x, positions), expected, atol=1e-13, rtol=0)
-
-
-def test_partial_rotary_refuses_a_head_without_a_pair() -> None:
-    with pytest.raises(RefusedError, match=r"d_k \(1\) must be at least 2; change d_model"):
-        of("partial_rotary", d_k=1)
-    assert of("partial_rotary", d_k=3)
 
 
 @pytest.mark.parametrize(("factor", "length", "base"), [(4.0, 64, 1e4), (8.0, 300, 500.0)])

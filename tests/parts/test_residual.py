@@ -318,16 +318,6 @@ def test_these_schemes_need_norms() -> None:
     }  # fmt: skip
 
 
-def test_rezero_refuses_norms() -> None:
-    with pytest.raises(RefusedError, match=r"set the decoder's norm \(.*\) to none, or choose rez"):
-        scheme("rezero", "decoder", norm=named("layer"))
-
-
-def test_parallel_refuses_separate_norms_where_model_norm_is_none() -> None:
-    with pytest.raises(RefusedError, match="shared_norm: false gives each sub-layer a norm"):
-        scheme("parallel", norm=named("none"), shared_norm=False)
-
-
 @pytest.mark.parametrize(
     ("name", "options", "initial", "width"),
     [

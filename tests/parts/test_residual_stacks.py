@@ -68,17 +68,6 @@ def post(layer: Any, x: Tensor, fs: Sequence[Step]) -> Tensor:
     return x
 
 
-def b2t(layer: Any, x: Tensor, fs: Sequence[Step]) -> Tensor:
-    y = post_but_last(layer, x, fs)
-    return ln(layer.norms[-1], x + y + fs[-1](y))
-
-
-def post_but_last(layer: Any, x: Tensor, fs: Sequence[Step]) -> Tensor:
-    for norm, f in zip(layer.norms[:-1], fs[:-1], strict=True):
-        x = ln(norm, x + f(x))
-    return x
-
-
 def dual(layer: Any, x: Tensor, fs: Sequence[Step]) -> Tensor:
     x, total = x.split(D, dim=-1)
     for norm, f in zip(layer.norms, fs, strict=True):
@@ -88,21 +77,10 @@ def dual(layer: Any, x: Tensor, fs: Sequence[Step]) -> Tensor:
     return torch.cat((x, total), dim=-1)
 
 
-def peri(layer: Any, x: Tensor, fs: Sequence[Step]) -> Tensor:
-    for before, after, f in zip(layer.norms, layer.after, fs, strict=True):
-        x = x + ln(after, f(ln(before, x)))
-    return x
-
-
 def normformer(layer: Any, x: Tensor, fs: Sequence[Step]) -> Tensor:
     for i, f in enumerate(fs[:-1]):
         x = x + ln(layer.after[i], f(ln(layer.norms[i], x)))
     return x + fs[-1](ln(layer.norms[-1], x))
-
-
-def parallel(layer: Any, x: Tensor, fs: Sequence[Step]) -> Tensor:
-    y = ln(layer.norms[0], x)
-    return x + torch.stack([f(y) for f in fs]).sum(dim=0)
 
 
 def two_streams(_: Any, x: Tensor) -> Tensor:
@@ -119,12 +97,9 @@ def identity(_: Any, x: Tensor) -> Tensor:
 
 PLAIN: dict[str, tuple[Callable[..., Tensor], ...]] = {
     "post": (identity, post, identity),
-    "b2t": (identity, b2t, identity),
     "realformer": (identity, post, identity),
     "residual_dual": (two_streams, dual, join_streams),
-    "peri": (ln, peri, ln),
     "normformer": (identity, normformer, ln),
-    "parallel": (identity, parallel, ln),
 }
 
 

@@ -23,7 +23,7 @@ from torch.optim.lr_scheduler import (
 
 from ablate.parts.dims import Dims
 from ablate.parts.schedule import Schedule
-from ablate.registry import RefusedError, build, choose, lookup, slots
+from ablate.registry import build, choose, lookup, slots
 from tests.tiny import alternatives
 
 N_STEPS = 1000
@@ -32,13 +32,6 @@ N_STEPS = 1000
 def schedule(name: str, *, d_model: int = 512, n_steps: int = N_STEPS, **options: Any) -> Schedule:
     dims = Dims.model_validate({"d_model": d_model, "n_heads": 1, "max_len": 8})
     return build(Schedule, choose(Schedule, name, **options), dims, n_steps)
-
-
-def test_inverse_sqrt_as_in_wu_et_al() -> None:
-    wu = schedule("inverse_sqrt", lr=5e-3, warmup=2000, init_lr=1e-7)
-    assert wu.rate(2000) == pytest.approx(5e-3)
-    assert wu.rate(8000) == pytest.approx(2.5e-3)
-    assert wu.rate(1) == pytest.approx(1e-7 + (5e-3 - 1e-7) / 2000)
 
 
 def test_inverse_sqrt_with_a_delay_is_fairseqs() -> None:
@@ -65,12 +58,6 @@ def test_wsd_is_stable_until_its_last_steps() -> None:
     assert wsd.rate(701) == pytest.approx(1.0 - 0.9 / 300)
     assert wsd.rate(850) == pytest.approx(0.55)
     assert wsd.rate(1000) == pytest.approx(0.1)
-
-
-def test_wsd_falls_over_the_last_tenth_by_default() -> None:
-    wsd = schedule("wsd", warmup=0)
-    assert wsd.rate(1) == wsd.rate(900)
-    assert wsd.rate(950) == pytest.approx(wsd.rate(1) / 2)
 
 
 def test_wsd_falls_over_what_the_warm_up_leaves() -> None:
@@ -197,20 +184,6 @@ def test_a_training_shorter_than_its_warm_up_only_rises(name: str) -> None:
     assert len(set(rates)) == 20
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        n
-        for n in sorted(slots()["schedule"])
-        if "min_lr" in lookup("schedule", n).options.model_fields
-    ],
-)
-def test_a_lowest_rate_above_the_highest_is_refused(name: str) -> None:
-    assert schedule(name, lr=0.1, min_lr=0.1).rate(N_STEPS) <= 0.1
-    with pytest.raises(RefusedError, match=r"min_lr \(0.2\) is above lr \(0.1\)"):
-        schedule(name, lr=0.1, min_lr=0.2)
-
-
 BELOW = {"min_lr": [1e-4]}  # the usual values are above the highest rate
 
 
@@ -247,16 +220,6 @@ def test_the_forms_of_wsd_a_quarter_into_the_fall(form: str, rate: float) -> Non
     assert wsd.rate(1000) == pytest.approx(0.1)
 
 
-def test_an_exponential_fall_goes_from_lr_to_min_lr() -> None:
-    wsd = schedule("wsd", lr=2.0, warmup=0, decay=0.4, min_lr=0.5, form="exponential")
-    assert [wsd.rate(step) for step in (600, 800, 1000)] == pytest.approx([2.0, 1.0, 0.5])
-
-
-def test_an_exponential_fall_needs_an_end_above_0() -> None:
-    with pytest.raises(RefusedError, match="never reaches a min_lr of 0; give a number"):
-        schedule("wsd", form="exponential")
-
-
 def test_polynomial_is_that_of_pytorch() -> None:
     theirs = torch_rates(lambda o: PolynomialLR(o, total_iters=N_STEPS, power=1.7))
     ours = schedule("polynomial", lr=1.0, warmup=0, power=1.7)
@@ -281,13 +244,6 @@ def test_restarts_are_those_of_pytorch(growth: float, n_cycles: int, first: int)
     assert [step for step in range(n) if ours.rate(step) == 1.0] == [
         int(sum(first * growth**c for c in range(cycle))) for cycle in range(n_cycles)
     ]
-
-
-@pytest.mark.parametrize(("growth", "n_cycles"), [(1e200, 3), (2.0, 1024), (2.0, 1100)])
-def test_cycles_that_no_number_can_count_are_refused(growth: float, n_cycles: int) -> None:
-    with pytest.raises(RefusedError, match=r"longer than any number; give a smaller growth"):
-        schedule("cosine_restarts", growth=growth, n_cycles=n_cycles)
-    assert schedule("cosine_restarts", growth=2.0, n_cycles=1023).rate(5)
 
 
 @pytest.mark.parametrize("form", ["cosine", "linear"])
@@ -318,8 +274,3 @@ def test_one_cycle_is_that_of_pytorch(form: str, n_phases: int, warmup: int) -> 
 def test_one_cycle_may_fall_within_one_step() -> None:
     rates = schedule("one_cycle", n_steps=3, lr=0.5, warmup=2, end_factor=0.5)
     assert [rates.rate(step) for step in (2, 3)] == [0.5, 0.25]
-
-
-def test_one_cycle_of_three_phases_needs_a_rise() -> None:
-    with pytest.raises(RefusedError, match="a warmup of 1 is no rise; give one of at least 2"):
-        schedule("one_cycle", warmup=1, n_phases=3)

@@ -65,21 +65,6 @@ def test_cycles_are_those_of_the_algorithm(n_layers: int, n_blocks: int) -> None
     assert order("cycle_reversed", n_layers, n_blocks=n_blocks) == backwards
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("n_layers", [3, 4, 7])
-def test_new_blocks_come_in_order_and_all_are_used(name: str, n_layers: int) -> None:
-    blocks = order(name, n_layers)
-    assert len(blocks) == n_layers
-    assert list(dict.fromkeys(blocks)) == list(range(max(blocks) + 1))
-
-
-@pytest.mark.parametrize("name", ["sequence", "cycle", "cycle_reversed"])
-@pytest.mark.parametrize(("n_layers", "n_blocks"), [(2, 2), (3, 4)])
-def test_as_many_blocks_as_layers_are_refused(name: str, n_layers: int, n_blocks: int) -> None:
-    with pytest.raises(RefusedError, match=f"{n_blocks} blocks for the {n_layers} layers of the"):
-        order(name, n_layers, n_blocks=n_blocks)
-
-
 def n_parameters(model: Transformer) -> dict[str, int]:
     stacks = {"encoder": model.encoder, "decoder": model.decoder}
     return {side: sum(p.numel() for p in stack.parameters()) for side, stack in stacks.items()}
