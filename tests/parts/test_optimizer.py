@@ -286,14 +286,16 @@ def test_ademamix_takes_the_steps_of_its_paper(warmup: int) -> None:
         u = m1 / (1 - 0.9**t) + alpha * m2
         return p - lr * (u / ((v / (1 - 0.8**t)).sqrt() + 1e-3) + 0.2 * p)
 
-    options: dict[str, Any] = {
-        "betas": (0.9, 0.8),
-        "beta3": 0.99,
-        "alpha": 3.0,
-        "eps": 1e-3,
-        "weight_decay": 0.2,
-    }
-    assert_same(ours("ademamix", warmup=warmup, **options), by_hand(rule))
+    steps = ours(
+        "ademamix",
+        warmup=warmup,
+        betas=(0.9, 0.8),
+        beta3=0.99,
+        alpha=3.0,
+        eps=1e-3,
+        weight_decay=0.2,
+    )
+    assert_same(steps, by_hand(rule))
 
 
 def test_a_state_of_other_optimizers_is_refused() -> None:
@@ -443,13 +445,8 @@ def test_soap_takes_the_steps_of_its_paper() -> None:
                 memory["q"][side] = torch.linalg.qr(factor @ q[:, order]).Q
         return p
 
-    options: dict[str, Any] = {
-        "betas": (0.9, 0.8),
-        "eps": 1e-3,
-        "every": every,
-        "weight_decay": 0.1,
-    }
-    assert_same(ours("soap", **options), by_hand(rule), 1e-8)
+    steps = ours("soap", betas=(0.9, 0.8), eps=1e-3, every=every, weight_decay=0.1)
+    assert_same(steps, by_hand(rule), 1e-8)
 
 
 def test_nadam_is_pytorchs_up_to_the_rounding_of_its_product_of_momenta() -> None:
@@ -479,14 +476,8 @@ def test_sophia_takes_the_steps_of_its_paper(gamma: float) -> None:
         bounded.extend((u.abs() < 1).tolist())
         return p - lr * u.reshape(p.shape)
 
-    options: dict[str, Any] = {
-        "betas": (0.9, 0.8),
-        "gamma": gamma,
-        "eps": 1e-3,
-        "every": 2,
-        "weight_decay": 0.3,
-    }
-    assert_same(ours("sophia", **options), by_hand(rule))
+    steps = ours("sophia", betas=(0.9, 0.8), gamma=gamma, eps=1e-3, every=2, weight_decay=0.3)
+    assert_same(steps, by_hand(rule))
     assert any(bounded)
 
 
