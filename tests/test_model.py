@@ -115,7 +115,8 @@ def test_a_residual_that_cannot_go_without_a_layer_refuses_to_drop_one(side: str
 def test_encoder_and_decoder_may_differ(slot: str, side: str) -> None:
     other = [name for s, name in PARTS if s == slot][-1]
     one_sided = tiny(**{side: {slot: other}, **({slot: "none"} if slot == "position" else {})})
-    kinds = {s: {type(m) for m in getattr(one_sided, s).modules()} for s in ("encoder", "decoder")}
+    stacks = {"encoder": one_sided.encoder, "decoder": one_sided.decoder}
+    kinds = {s: {*map(type, stack.modules()), type(stack.mask)} for s, stack in stacks.items()}
     cls = lookup(slot, other).cls
     assert cls in kinds[side]
     assert cls not in kinds["decoder" if side == "encoder" else "encoder"]

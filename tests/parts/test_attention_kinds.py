@@ -167,15 +167,6 @@ def test_scores_that_have_diverged_give_weights_that_have(name: str, score: floa
     assert weights.isnan().any()
 
 
-@pytest.mark.parametrize("name", ["sparsemax", "entmax15"])
-def test_some_weights_are_0_and_equal_scores_get_equal_ones(name: str) -> None:
-    part, everything = attention(name), torch.ones(4, dtype=torch.bool)
-    weights = part.normalise(torch.tensor([9.0, 1.0, 0.5, 8.9]).double(), everything)
-    assert [w > 0 for w in weights.tolist()] == [True, False, False, True]
-    quarters = torch.full((4,), 0.25, dtype=torch.float64)
-    assert_near(part.normalise(0 * quarters, everything), quarters)
-
-
 @pytest.mark.parametrize("name", ["sparsemax", "entmax15", "sigmoid", "sink"])
 def test_weights_of_bf16_scores_are_computed_in_single_precision(name: str) -> None:
     part = attention(name).float()
@@ -213,25 +204,6 @@ def test_values_are_mixed_with_those_of_the_lowest_layer_in_self_attention() -> 
     assert shared == [lowest]
     crossed = context(first_values=shared)
     assert_near(part(X, crossed), full(X, crossed))
-
-
-def test_the_lowest_values_get_the_gradients_of_all_layers() -> None:
-    part = attention("value_residual", share=0.3)
-    where, everything = torch.arange(T), torch.ones(T, T, dtype=torch.bool)
-    of_call = AttentionContext(everything, where, where, first_values=[])
-    other, slope = X.flip(1), numbers(B, T, 24, seed=7)
-
-    def plain(x: Tensor, v: Tensor) -> Tensor:
-        q, k = heads(part, part.q, x), heads(part, part.k, x)
-        return joined(part, F.scaled_dot_product_attention(q, k, v))
-
-    lowest, above = heads(part, part.v, X), heads(part, part.v, other)
-    expected = plain(X, lowest) + 2 * plain(other, 0.7 * above + 0.3 * lowest)
-    computed = part(X, of_call) + 2 * part(other, of_call)
-    gradients = (
-        torch.autograd.grad((y * slope).sum(), part.v.weight)[0] for y in (expected, computed)
-    )
-    assert_near(*gradients, atol=1e-10)
 
 
 def test_the_layers_of_a_stack_share_the_lowest_values() -> None:
@@ -274,20 +246,6 @@ def test_differential_starts_with_small_vectors() -> None:
     scaling = build(Scaling, choose(Scaling, "sqrt_dk"), d)
     part: Any = build(Attention, choose(Attention, "differential"), d, scaling, Dropout())
     assert part.vectors.std().item() == pytest.approx(0.1, rel=0.06)
-
-
-@pytest.mark.parametrize(
-    "initialisation", ["xavier_packed", "fairseq", {"name": "t_fixup", "queries_keys": "packed"}]
-)
-def test_both_maps_of_differential_start_alike(initialisation: Any) -> None:
-    part: Any = tiny(attention="differential", initialisation=initialisation).encoder.blocks[0]
-    attention_, is_zero = part.attention, {}
-    for name in ("q", "k"):
-        first, second = getattr(attention_, name), getattr(attention_, f"second_{name}")
-        std = first.weight.std().item()
-        assert second.weight.std().item() == pytest.approx(std, rel=0.08)
-        is_zero[name] = [bool((linear.bias == 0).all()) for linear in (first, second)]
-    assert all(first == second for first, second in is_zero.values())
 
 
 def test_differential_refuses_to_hand_scores_to_the_next_layer() -> None:

@@ -134,19 +134,6 @@ def test_what_training_starts_from(name: str, formula: Callable[[Tensor], Tensor
     torch.testing.assert_close(fresh(name).double()(x), formula(x), atol=0, rtol=1e-7)
 
 
-@pytest.mark.parametrize(
-    ("name", "n"),
-    [("layer", 2 * D), ("rms", D), ("none", 0), ("annotated", 2 * D), ("scale", 1),
-     ("dyt", 2 * D + 1), ("ada", 0)],
-)  # fmt: skip
-def test_parameters_of_norms(name: str, n: int) -> None:
-    parameters = list(norm(name).parameters())
-    assert sum(p.numel() for p in parameters) == n
-    assert all(p.requires_grad for p in parameters)
-    if name == "layer":
-        assert sum(p.numel() for p in norm(name, bias=False).parameters()) == D
-
-
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("width", [3, D])
 def test_norms_have_their_width_and_keep_the_shape(name: str, width: int) -> None:

@@ -146,18 +146,6 @@ def test_a_model_equals_its_plain_algebra(name: str) -> None:
     torch.testing.assert_close(actual, expected, atol=1e-11, rtol=1e-11)
 
 
-def test_normformer_puts_factors_and_norms_inside() -> None:
-    model = tiny(residual="normformer")
-    for stack in (model.encoder, model.decoder):
-        for block in stack.blocks:
-            hidden: Any = block.feed_forward.hidden_norm
-            assert isinstance(hidden, Norm)
-            assert hidden.width == block.feed_forward.width == 48
-            for attention in block.attentions:
-                assert attention.head_scale is not None
-                assert attention.head_scale.tolist() == [1.0] * HEADS
-
-
 def test_normformer_refuses_heads_that_are_scaled_already() -> None:
     model = tiny()
     attentions, ff = model.decoder.blocks[0].attentions, model.decoder.blocks[0].feed_forward
