@@ -65,12 +65,7 @@ class CacheWriter:
         remove_tree(self._folder, ignore_errors=True)
 
     def write(self, split: str, parts: Iterable[Encoded]) -> int:
-        """Write the ids of a split, part after part; return the number of pairs.
-
-        Args:
-            split: its name, part of file names.
-            parts: its ids, in blocks.
-        """
+        """Write the ids of a split, block after block; return the number of pairs."""
         n_pairs = 0
         with ExitStack() as stack:
             src, tgt = (
@@ -86,12 +81,7 @@ class CacheWriter:
         return n_pairs
 
     def finish(self, text: CorpusText, tokenizers: TokenizerPair) -> CachedCorpus:
-        """Complete the entry and return it as `read_cache` would.
-
-        Args:
-            text: the corpus; its training text is not kept.
-            tokenizers: those that encoded it.
-        """
+        """Complete the entry and return it as `read_cache` would, without the training text."""
         contents = {
             "text": asdict(replace(text, train=NO_TEXT)),
             "codec": tokenizers.to_json(),
@@ -112,13 +102,20 @@ class CacheWriter:
 def entry_lock(entry: Path) -> Iterator[None]:
     """Wait until no other process prepares an entry, and keep others from it.
 
-    What processes that were killed have left in the cache is removed. A cache that cannot be
-    written to has no locks, and every process prepares for itself.
+    Drafts of processes that were killed are removed. A cache that cannot be written to has no
+    locks, and every process prepares for itself.
     """
     with ExitStack() as stack:
         with suppress(OSError):
             stack.enter_context(_lock_of(entry.name))
-            _remove_drafts(entry)
+            for draft in entry.parent.glob(".*.*"):
+                name = draft.name.split(".")[1]
+                with suppress(OSError):  # Timeout is one: another process writes it
+                    if name == entry.name:
+                        remove_tree(draft)
+                    else:
+                        with _lock_of(name, timeout=0):
+                            remove_tree(draft)
         yield
 
 
@@ -128,20 +125,10 @@ def _lock_of(name: str, timeout: float = -1) -> FileLock:
     return FileLock(folder / f"{name}.lock", timeout=timeout)
 
 
-def _remove_drafts(own: Path) -> None:
-    """Remove the drafts of ``own``, which is locked, and of entries that no process has locked."""
-    for draft in own.parent.glob(".*.*"):
-        name = draft.name.split(".")[1]
-        with suppress(OSError):  # Timeout is one: another process writes it
-            if name == own.name:
-                remove_tree(draft)
-            else:
-                with _lock_of(name, timeout=0):
-                    remove_tree(draft)
-
-
-def read_cache(entry: Path) -> CachedCorpus | None:
-    """Return an entry, without training text; None if it is missing or damaged."""
+def read_cache(entry: Path | None) -> CachedCorpus | None:
+    """Return an entry, without training text; None if there is none or it is damaged."""
+    if entry is None:
+        return None
     try:
         contents = json.loads(unsealed((entry / _TEXT).read_text(encoding="utf-8")))
         for name, sha256 in contents["sha256"].items():

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import tempfile
 from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -19,9 +19,10 @@ from ablate.data import encodings
 from ablate.data.batches import Encoded, Resampled
 from ablate.data.cache import cache_folder, sealed, unsealed
 from ablate.data.corpus import Bitext, Corpus, CorpusText, digest_of_lines
+from ablate.data.lines import Lines
+from ablate.data.parallel import lines_of, pieces_of, why_unreadable
 from ablate.data.ragged import Ragged
 from ablate.data.segmentation import WordNumbers
-from ablate.data.teacher import with_translations
 from ablate.data.tokenizer import MakeSampler, Tokenizer, TokenizerPair
 from ablate.errors import DataError
 from ablate.hashing import digest
@@ -74,12 +75,14 @@ def prepare(run: RunSpec, expected: str = "", expected_teacher: str = "") -> Pre
             content than was expected, or it changes while it is read; if no pair is short enough;
             or if the disk is full.
     """
-    corpus = build(Corpus, run.corpus, at="corpus")
-    fingerprint, teacher = _known_fingerprint(corpus), run.training.teacher
+    corpus, teacher = build(Corpus, run.corpus, at="corpus"), run.training.teacher
+    fingerprint = entry = None
     translations = "" if teacher is None else content_of(teacher)
-    entry = _entry(run, fingerprint, translations) if fingerprint else None
+    with suppress(DataError):  # it may be unknown before the corpus is downloaded
+        fingerprint = corpus.fingerprint()
+        entry = _entry(run, fingerprint, translations)
     try:
-        text, tokenizers, splits = _cached(entry) or _prepared(
+        text, tokenizers, splits = encodings.read_cache(entry) or _encoded(
             run, corpus, fingerprint, translations, entry
         )
     except OSError as error:
@@ -100,65 +103,21 @@ def prepare(run: RunSpec, expected: str = "", expected_teacher: str = "") -> Pre
             f"{teacher} has other translations than when the run was planned, or differs on this "
             "machine; call again to make the runs of the present ones"
         )
-    train = _train(run, tokenizers, splits)
+    train = splits["train"]
+    if make := _sampling(run):
+        distinct = splits[_DISTINCT]
+        samplers = tokenizers.samplers(make, distinct.src, distinct.tgt)
+        max_len = run.model.dims.max_len
+        train = Resampled(train.src, train.tgt, splits[_WORDS], samplers, max_len)
     return Prepared(text, fingerprint, tokenizers, train, splits["dev"], tests)
-
-
-def _cached(entry: Path | None) -> encodings.CachedCorpus | None:
-    return None if entry is None else encodings.read_cache(entry)
-
-
-def _prepared(
-    run: RunSpec, corpus: Corpus, fingerprint: str | None, translations: str, entry: Path | None
-) -> encodings.CachedCorpus:
-    """Encode a corpus, unless another process has done so while this one waited for it."""
-    with contextlib.nullcontext() if entry is None else encodings.entry_lock(entry):
-        return _cached(entry) or _encoded(run, _loaded(corpus, fingerprint), translations, entry)
-
-
-def _train(run: RunSpec, tokenizers: TokenizerPair, splits: dict[str, Encoded]) -> Encoded:
-    make, train = _sampling(run), splits["train"]
-    if make is None:
-        return train
-    distinct = splits[_DISTINCT]
-    samplers = tokenizers.samplers(make, distinct.src, distinct.tgt)
-    return Resampled(train.src, train.tgt, splits[_WORDS], samplers, run.model.dims.max_len)
 
 
 def _sampling(run: RunSpec) -> MakeSampler | None:
     return build(Tokenizer, run.tokenizer, at="tokenizer").sampling()
 
 
-def _loaded(corpus: Corpus, fingerprint: str | None) -> CorpusText:
-    """Return the text of a corpus, all of which has the content with a fingerprint.
-
-    Raises:
-        DataError: if it is unavailable, or if its files changed while they were read.
-    """
-    text = corpus.load()
-    if fingerprint is not None and corpus.fingerprint() != fingerprint:
-        raise DataError("the files of the corpus changed while they were read; call again")
-    return text
-
-
-def _known_fingerprint(corpus: Corpus) -> str | None:
-    """Return the fingerprint, or None if it is unknown before the corpus is downloaded."""
-    try:
-        return corpus.fingerprint()
-    except DataError:
-        return None
-
-
 def _entry(run: RunSpec, fingerprint: str, translations: str) -> Path:
-    """Return the folder of the ids of a corpus in the cache.
-
-    Its name is a hash of everything that determines them, with this package's code.
-
-    Args:
-        run: of which the corpus and the tokenizer are read.
-        fingerprint: of the corpus.
-        translations: the SHA-256 of the teacher's translations; empty without a teacher.
-    """
+    """Return the folder of the ids in the cache, named by a hash of all that determines them."""
     tokenizer = lookup(Tokenizer.slot, run.tokenizer.name)
     corpus = lookup(Corpus.slot, run.corpus.name)
     determinants = {
@@ -176,23 +135,57 @@ def _entry(run: RunSpec, fingerprint: str, translations: str) -> Path:
 
 
 def _encoded(
-    run: RunSpec, text: CorpusText, translations: str, entry: Path | None
+    run: RunSpec, corpus: Corpus, fingerprint: str | None, translations: str, entry: Path | None
 ) -> encodings.CachedCorpus:
     """Encode a corpus, into ``entry`` if that can be written.
 
+    Another process may have done so while this one waited for the lock.
+
     Raises:
-        DataError: if the teacher's translations have another content than ``translations``.
+        DataError: if the corpus is unavailable, or if its files or the teacher's translations
+            changed while they were read.
     """
-    tokenizers, teacher = trained_tokenizers(run.tokenizer, text), run.training.teacher
-    if teacher is not None:
-        text = replace(text, train=with_translations(text.train, teacher))
-        if content_of(teacher) != translations:
-            raise DataError(f"{teacher} changed while the corpus was prepared; call again")
-    if entry is not None:
-        with contextlib.suppress(OSError), encodings.CacheWriter(entry) as writer:
+    with nullcontext() if entry is None else encodings.entry_lock(entry):
+        if cached := encodings.read_cache(entry):
+            return cached
+        text, teacher = corpus.load(), run.training.teacher
+        if fingerprint is not None and corpus.fingerprint() != fingerprint:
+            raise DataError("the files of the corpus changed while they were read; call again")
+        tokenizers = trained_tokenizers(run.tokenizer, text)
+        if teacher is not None:
+            text = replace(text, train=with_translations(text.train, teacher))
+            if content_of(teacher) != translations:
+                raise DataError(f"{teacher} changed while the corpus was prepared; call again")
+        if entry is not None:
+            with suppress(OSError), encodings.CacheWriter(entry) as writer:
+                return _write(writer, run, text, tokenizers)
+        with encodings.CacheWriter(None) as writer:  # without a cache every run encodes the text
             return _write(writer, run, text, tokenizers)
-    with encodings.CacheWriter(None) as writer:  # without a cache every run encodes the text
-        return _write(writer, run, text, tokenizers)
+
+
+def with_translations(text: Bitext, path: str) -> Bitext:
+    """Return training text whose targets are a teacher's translations, the lines of a file.
+
+    Source: Kim & Rush 2016, arXiv:1606.07947, sec. 3.2 (sequence-level distillation).
+
+    Raises:
+        DataError: if it is no readable file, a line is not UTF-8, or there are more or fewer lines
+            than training pairs.
+    """
+    reason = why_unreadable(Path(path))
+    if reason is not None:
+        raise DataError(f"training.teacher: {reason}: {path!r}")
+    lines = Lines()
+    for number, line in enumerate(lines_of(pieces_of(Path(path))), start=1):
+        if line is None:
+            raise DataError(f"training.teacher: {path}, line {number} is not valid UTF-8")
+        lines.extend([line])
+    if len(lines) != len(text):
+        raise DataError(
+            f"training.teacher: {path} has {len(lines):,} lines for {len(text):,} training pairs; "
+            "write it with `ablate translate RUN --training-text`, with a run of the same corpus"
+        )
+    return Bitext(text.src, lines)
 
 
 def _write(
@@ -205,7 +198,7 @@ def _write(
             f"{text.name}: no training pair has at most {max_len} tokens on both sides; "
             "raise model.dims.max_len"
         )
-    if _sampling(run) is not None:
+    if _sampling(run):
         numbers = WordNumbers(), WordNumbers()
         writer.write(_WORDS, _words_of_short_pairs(tokenizers, text.train, max_len, numbers))
         writer.write(_DISTINCT, [Encoded(*(side.segmentations() for side in numbers))])
@@ -221,8 +214,7 @@ def _write(
 
 
 def _test_split(name: str) -> str:
-    """Return the split name of a test set, which differs from ``train`` and ``dev``."""
-    return f"tests.{name}"
+    return f"tests.{name}"  # which differs from train and dev
 
 
 def trained_tokenizers(choice: Choice, text: CorpusText) -> TokenizerPair:
@@ -237,7 +229,7 @@ def trained_tokenizers(choice: Choice, text: CorpusText) -> TokenizerPair:
     except (OSError, UnicodeDecodeError, DataError):
         tokenizers = build(Tokenizer, choice, at="tokenizer").train(text)
     content = tokenizers.to_json()
-    with contextlib.suppress(OSError):  # without a cache every run trains it
+    with suppress(OSError):  # without a cache every run trains it
         write_whole(path, sealed(content))
     return TokenizerPair.from_json(content)  # new ones and cached ones are thus identical
 

@@ -12,8 +12,7 @@ from ablate.config.experiment import RunSpec
 from ablate.config.identity import files_of, identity
 from ablate.data import prepare as module
 from ablate.data.corpus import Bitext, Corpus
-from ablate.data.prepare import prepare
-from ablate.data.teacher import with_translations
+from ablate.data.prepare import prepare, with_translations
 from ablate.data.tokenizer import TokenizerPair
 from ablate.errors import DataError
 from ablate.registry import build
