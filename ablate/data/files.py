@@ -19,9 +19,6 @@ from ablate.data.faults import Fault, faults, overlap
 from ablate.data.parallel import (
     Limits,
     Ratio,
-    Side,
-    check_cleaned,
-    check_complete,
     cleaned,
     complete,
     lines_of,
@@ -37,7 +34,6 @@ Code = Annotated[str, Field(min_length=1)]
 Paths = tuple[str, str]
 FaultName = Literal["test_in_train", "test_in_dev", "same_sides", "repeated_pairs"]
 """A fault that an experiment may accept; other ones are only told."""
-
 
 _OWN_CODE = digest_of_code(Path(__file__).parent)
 
@@ -119,8 +115,7 @@ class Files(Corpus):
                 yield split, f"has {paths[0]!r} on both sides; name the file of the other language"
                 continue
             try:
-                check = check_cleaned if split == "train" else check_complete
-                check(" and ".join(paths), *self._sides(split), self._limits)
+                self._read(split, " and ".join(paths))
             except DataError as error:
                 yield split, str(error)
                 return
@@ -143,7 +138,9 @@ class Files(Corpus):
         Raises:
             DataError: if it is unavailable or malformed.
         """
-        path = cache_folder("faults") / f"{self._key()}.json"
+        options = repr((self._limits, self.tokenised, self.overlap))
+        key = digest([self.fingerprint(), options, _OWN_CODE])[:32]
+        path = cache_folder("faults") / f"{key}.json"
         with suppress(OSError, ValueError, DataError):
             stored = json.loads(unsealed(path.read_text(encoding="utf-8")))
             return [Fault(**each) for each in stored]
@@ -151,10 +148,6 @@ class Files(Corpus):
         with suppress(OSError):
             write_whole(path, sealed(json.dumps([asdict(fault) for fault in fresh])))
         return fresh
-
-    def _key(self) -> str:
-        options = repr((self._limits, self.tokenised, self.overlap))
-        return digest([self.fingerprint(), options, _OWN_CODE])[:32]
 
     def is_available(self) -> bool:
         paths = chain.from_iterable(self._splits.values())
@@ -180,18 +173,19 @@ class Files(Corpus):
 
     def _text(self) -> CorpusText:
         """Return the text without what is to be told of its faults."""
-        train, notes = cleaned(self._label("train"), *self._sides("train"), self._limits)
-        others = {}
-        for split in [split for split in self._splits if split != "train"]:
-            others[split], more = complete(self._label(split), *self._sides(split), self._limits)
+        splits: dict[str, Bitext] = {}
+        notes: tuple[str, ...] = ()
+        for split, paths in self._splits.items():
+            splits[split], more = self._read(split, f"{split} ({' and '.join(paths)})")
             notes += more
+        train = splits["train"]
         text = CorpusText(
             name="files",
             src=self.src,
             tgt=self.tgt,
             train=train,
-            dev=others["dev"],
-            tests={name: others[f"tests.{name}"] for name in self._tests},
+            dev=splits["dev"],
+            tests={name: splits[f"tests.{name}"] for name in self._tests},
             is_tokenised=self.tokenised,
             notes=notes,
         )
@@ -202,9 +196,6 @@ class Files(Corpus):
         note = f"train: {len(rows):,} pairs left out that are in dev or in a test"
         return replace(text, train=rest, notes=(*notes, note))
 
-    def _sides(self, split: str) -> tuple[Side, Side]:
+    def _read(self, split: str, label: str) -> tuple[Bitext, tuple[str, ...]]:
         src, tgt = (lines_of(pieces_of(Path(path))) for path in self._splits[split])
-        return src, tgt
-
-    def _label(self, split: str) -> str:
-        return f"{split} ({' and '.join(self._splits[split])})"
+        return (cleaned if split == "train" else complete)(label, src, tgt, self._limits)

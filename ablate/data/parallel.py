@@ -59,13 +59,12 @@ def pieces_of(path: Path) -> Iterator[bytes]:
         with path.open("rb") as file:
             yield from unpacked(file, str(path))
     except FileNotFoundError as error:
-        raise DataError(f"{path}: {no_file(path)}") from error
+        raise DataError(f"{path}: {_no_file(path)}") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error}") from error
 
 
-def no_file(path: Path) -> str:
-    """Return the message for a missing file."""
+def _no_file(path: Path) -> str:
     start = "" if path.is_absolute() else f" in {Path.cwd()}"
     return f"there is no such file{start}"
 
@@ -78,7 +77,7 @@ def why_unreadable(path: Path) -> str | None:
             path.open("rb").close()
             return None
     except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: has a NUL
-        return no_file(path)
+        return _no_file(path)
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     if stat.S_ISDIR(mode):
@@ -150,26 +149,21 @@ def cleaned(name: str, src: Side, tgt: Side, limits: Limits) -> tuple[Bitext, tu
     """
     problems = _Problems(limits)
     bitext = Bitext.on_disk(problems.filter(paired(name, src, tgt)))
-    problems.check_encoding(name, len(bitext) + problems.n_pairs)
     if not problems.n_pairs:
         return bitext, ()
-    note = problems.note(name, len(bitext))
+    n_pairs = len(bitext) + problems.n_pairs
+    n_invalid = sum(len(problems.lines.get(problem, ())) for problem in (_INVALID, _NUL))
+    if n_invalid > max(_FEW, _MOST_INVALID * n_pairs):
+        summary = problems.summary(_INVALID, _NUL)
+        likely, code = ("UTF-16",) * 2 if _NUL in problems.lines else ("Latin-1", "LATIN1")
+        raise DataError(
+            f"{name}: {summary} of {n_pairs:,} pairs: a file has another encoding, most likely "
+            f"{likely}; convert it: iconv -f {code} -t UTF-8 FILE"
+        )
+    note = f"{name}: {problems.n_pairs} of {n_pairs} pairs left out: {problems.summary()}"
     if not len(bitext):
         raise DataError(note)
     return bitext, (note,)
-
-
-def check_cleaned(name: str, src: Side, tgt: Side, limits: Limits) -> None:
-    """Raise what `cleaned` would; keep no text.
-
-    Raises:
-        DataError: if the sides do not match, no pair is good, or a side is in another encoding.
-    """
-    problems = _Problems(limits)
-    n_good = sum(1 for _ in problems.filter(paired(name, src, tgt)))
-    problems.check_encoding(name, n_good + problems.n_pairs)
-    if not n_good:
-        raise DataError(problems.note(name, 0))
 
 
 def complete(name: str, src: Side, tgt: Side, limits: Limits) -> tuple[Bitext, tuple[str, ...]]:
@@ -180,51 +174,25 @@ def complete(name: str, src: Side, tgt: Side, limits: Limits) -> tuple[Bitext, t
             leaving pairs out would change what is measured.
     """
     pairs = list(paired(name, src, tgt))
-    problems = _checked(name, pairs, limits)
+    problems = _Problems(limits)
+    deque(problems.filter(pairs), maxlen=0)
+    if broken := problems.summary(_INVALID, _NUL, _EMPTY):
+        raise DataError(f"{name}: no pair may be left out of a test, so repair it first: {broken}")
     note = (f"{name}: kept, but {problems.summary()}",) if problems.n_pairs else ()
     return Bitext.of((src or "", tgt or "") for src, tgt in pairs), note
 
 
-def check_complete(name: str, src: Side, tgt: Side, limits: Limits) -> None:
-    """Raise what `complete` would; keep no text.
-
-    Raises:
-        DataError: if the sides do not match, or a pair must be repaired.
-    """
-    _checked(name, paired(name, src, tgt), limits)
-
-
-def _checked(
-    name: str, pairs: Iterable[tuple[str | None, str | None]], limits: Limits
-) -> _Problems:
-    """Return the problems of a dev or test split, none of which must be repaired.
-
-    Raises:
-        DataError: if one must.
-    """
-    problems = _Problems(limits)
-    deque(problems.filter(pairs), maxlen=0)
-    broken = problems.summary(_INVALID, _NUL, _EMPTY)
-    if broken:
-        raise DataError(f"{name}: no pair may be left out of a test, so repair it first: {broken}")
-    return problems
-
-
 class _Problems:
-    """The line numbers of the pairs with each problem; a pair counts for its first problem.
-
-    Args:
-        limits: on the length of a pair.
-    """
+    """The line numbers of the pairs with each problem; a pair counts for its first problem."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._lines: dict[str, array[int]] = {}
+        self.lines: dict[str, array[int]] = {}
 
     @property
     def n_pairs(self) -> int:
         """Return how many pairs have a problem."""
-        return sum(map(len, self._lines.values()))
+        return sum(map(len, self.lines.values()))
 
     def filter(self, pairs: Iterable[tuple[str | None, str | None]]) -> Iterator[tuple[str, str]]:
         """Yield the pairs without a problem, and note the others."""
@@ -233,38 +201,18 @@ class _Problems:
             if problem is None:
                 yield src or "", tgt or ""
             else:
-                self._lines.setdefault(problem, array("q")).append(number)
+                self.lines.setdefault(problem, array("q")).append(number)
 
     def summary(self, *which: str) -> str:
         """Return how many pairs have each problem, or each of ``which``, and the first lines."""
         reasons = []
-        for reason, lines in self._lines.items():
+        for reason, lines in self.lines.items():
             if reason in which or not which:
                 numbers = ", ".join(str(line) for line in lines[:_MAX_LISTED])
                 more = ", ..." if len(lines) > _MAX_LISTED else ""
                 noun = "line" if len(lines) == 1 else "lines"
                 reasons.append(f"{len(lines)} with {reason} ({noun} {numbers}{more})")
         return "; ".join(reasons)
-
-    def check_encoding(self, name: str, n_pairs: int) -> None:
-        """Check that few of the pairs are no UTF-8.
-
-        Raises:
-            DataError: naming the encoding that a side may have.
-        """
-        n = sum(len(self._lines.get(problem, ())) for problem in (_INVALID, _NUL))
-        if n <= max(_FEW, _MOST_INVALID * n_pairs):
-            return
-        likely, code = ("UTF-16",) * 2 if _NUL in self._lines else ("Latin-1", "LATIN1")
-        raise DataError(
-            f"{name}: {self.summary(_INVALID, _NUL)} of {n_pairs:,} pairs: a file has another "
-            f"encoding, most likely {likely}; convert it: iconv -f {code} -t UTF-8 FILE"
-        )
-
-    def note(self, name: str, n_good: int) -> str:
-        """Return how many of the pairs of a training split are left out, and why."""
-        n_pairs = n_good + self.n_pairs
-        return f"{name}: {self.n_pairs} of {n_pairs} pairs left out: {self.summary()}"
 
     def _problem(self, src: str | None, tgt: str | None) -> str | None:
         if src is None or tgt is None:
