@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice
@@ -51,12 +51,18 @@ class Fault:
 
 def faults(text: CorpusText) -> list[Fault]:
     """Return the faults of a text, which is read twice; one number per training pair is kept."""
-    tests = {"dev": text.dev, **text.tests}
-    result = [*_repeated("train", text.train), *_same_sides("train", text.train)]
-    for name, split in tests.items():
-        result += _in_train(name, split, text.train)
+    train, n_train = text.train, len(text.train)
+    hashes = np.fromiter(map(_key, train.src, train.tgt), np.uint64, n_train)
+    n_more = n_train - len(np.unique(hashes))
+    result = _fault("repeated_pairs", "train", n_more, n_train, "repeat an earlier pair", much=0.5)
+    result += _same_sides("train", train)
+    in_dev = set(_plain_keys(text.dev))
+    for name, split in {"dev": text.dev, **text.tests}.items():
+        keys = _plain_keys(split)
+        result += _in_train(name, keys, train)
         if name != "dev":
-            result += _in_dev(name, split, text.dev)
+            rows = [row for row, key in enumerate(keys, start=1) if key in in_dev]
+            result += _fault("test_in_dev", name, len(rows), len(keys), "are in the dev set", rows)
             if not text.is_tokenised:
                 result += _in_tokens(name, split.tgt)
             if bleu_tokenizer(text.tgt) == "13a":
@@ -67,70 +73,54 @@ def faults(text: CorpusText) -> list[Fault]:
 
 def overlap(text: CorpusText) -> set[int]:
     """Return the rows of training pairs that are in another split, but for case and punctuation."""
-    others = set[int]()
-    for split in (text.dev, *text.tests.values()):
-        others.update(map(_plain_key, split.src, split.tgt))
-    pairs = zip(text.train.src, text.train.tgt, strict=True)
-    return {row for row, pair in enumerate(pairs) if _plain_key(*pair) in others}
+    others = {key for split in (text.dev, *text.tests.values()) for key in _plain_keys(split)}
+    keys = map(_plain_key, text.train.src, text.train.tgt)
+    return {row for row, key in enumerate(keys) if key in others}
 
 
-def _in_train(name: str, split: Bitext, train: Bitext) -> Iterator[Fault]:
+def _in_train(name: str, keys: list[int], train: Bitext) -> list[Fault]:
     rows: dict[int, list[int]] = {}
-    for row, pair in enumerate(zip(split.src, split.tgt, strict=True), start=1):
-        rows.setdefault(_plain_key(*pair), []).append(row)
+    for row, key in enumerate(keys, start=1):
+        rows.setdefault(key, []).append(row)
     lines: dict[int, int] = {}  # of the split, and of the training text
-    for line, pair in enumerate(zip(train.src, train.tgt, strict=True), start=1):
-        for row in rows.get(_plain_key(*pair), ()):
+    for line, key in enumerate(map(_plain_key, train.src, train.tgt), start=1):
+        for row in rows.get(key, ()):
             lines.setdefault(row, line)
-    where = (f"{row} is {lines[row]}" for row in sorted(lines))
-    yield from _fault(
-        "test_in_train", name, len(lines), len(split), "are in the training text", where
+    where = [f"{row} is {lines[row]}" for row in sorted(lines)]
+    text = "are in the training text"
+    return _fault("test_in_train", name, len(lines), len(keys), text, where)
+
+
+def _same_sides(name: str, split: Bitext) -> list[Fault]:
+    pairs = enumerate(zip(split.src, split.tgt, strict=True), start=1)
+    rows = [row for row, (src, tgt) in pairs if src == tgt]
+    text = "have the same text on both sides"
+    return _fault("same_sides", name, len(rows), len(split), text, rows)
+
+
+def _in_tokens(name: str, tgt: Sequence[str]) -> list[Fault]:
+    rows = [row for row, line in enumerate(tgt, start=1) if _MOSES.search(line)]
+    if len(rows) < len(tgt) / 2:  # a few such lines are in any text
+        return []
+    text = (
+        "are in tokens, as Moses writes them, which BLEU's 13a tokenises once more; give "
+        "references as people write them"
     )
+    return _fault("tokenised_references", name, len(rows), len(tgt), text, rows, much=2.0)
 
 
-def _in_dev(name: str, split: Bitext, dev: Bitext) -> Iterator[Fault]:
-    keys = {_plain_key(*pair) for pair in zip(dev.src, dev.tgt, strict=True)}
-    rows = _rows(_plain_key(*pair) in keys for pair in zip(split.src, split.tgt, strict=True))
-    yield from _fault("test_in_dev", name, len(rows), len(split), "are in the dev set", rows)
-
-
-def _repeated(name: str, split: Bitext) -> Iterator[Fault]:
-    pairs = zip(split.src, split.tgt, strict=True)
-    keys = np.fromiter((_key(*pair) for pair in pairs), np.uint64, len(split))
-    n_more = len(split) - len(np.unique(keys))
-    text = "repeat an earlier pair"
-    yield from _fault("repeated_pairs", name, n_more, len(split), text, (), much=0.5)
-
-
-def _same_sides(name: str, split: Bitext) -> Iterator[Fault]:
-    rows = _rows(src == tgt for src, tgt in zip(split.src, split.tgt, strict=True))
-    yield from _fault(
-        "same_sides", name, len(rows), len(split), "have the same text on both sides", rows
-    )
-
-
-def _in_tokens(name: str, tgt: Sequence[str]) -> Iterator[Fault]:
-    rows = _rows(_MOSES.search(line) is not None for line in tgt)
-    if len(rows) >= len(tgt) / 2:  # a few such lines are in any text
-        text = (
-            "are in tokens, as Moses writes them, which BLEU's 13a tokenises once more; give "
-            "references as people write them"
-        )
-        yield from _fault("tokenised_references", name, len(rows), len(tgt), text, rows, much=2.0)
-
-
-def _unspaced(name: str, tgt: Sequence[str]) -> Iterator[Fault]:
+def _unspaced(name: str, tgt: Sequence[str]) -> list[Fault]:
     scripts: Counter[bool] = Counter()
     for line in islice(tgt, _SAMPLE):
         for letter in filter(str.isalpha, line):
             scripts[unicodedata.name(letter, "").partition(" ")[0] in _UNSPACED] += 1
-    if scripts[True] > scripts[False]:
-        text = (
-            "are written without spaces, where BLEU by 13a takes a sentence for a word or two; "
-            "give the code of the language as tgt, or metrics: {name: bleu, tokenize: char}"
-        )
-        n = len(tgt)
-        yield from _fault("unspaced_references", name, n, n, text, (), much=2.0)
+    if scripts[True] <= scripts[False]:
+        return []
+    text = (
+        "are written without spaces, where BLEU by 13a takes a sentence for a word or two; "
+        "give the code of the language as tgt, or metrics: {name: bleu, tokenize: char}"
+    )
+    return _fault("unspaced_references", name, len(tgt), len(tgt), text, much=2.0)
 
 
 def _fault(  # noqa: PLR0913 - what a sentence about a fault is made of
@@ -139,26 +129,25 @@ def _fault(  # noqa: PLR0913 - what a sentence about a fault is made of
     n: int,
     n_pairs: int,
     text: str,
-    where: Sequence[object] | Iterator[object],
+    where: Sequence[object] = (),
     much: float = MUCH,
-) -> Iterator[Fault]:
-    """Yield the fault, unless few of the pairs have it."""
+) -> list[Fault]:
+    """Return the fault, unless few of the pairs have it."""
     share = n / max(1, n_pairs)
     if n < FEW or share < SOME:
-        return
-    examples = list(islice(map(str, where), _N_EXAMPLES + 1))
-    more = ", ..." if len(examples) > _N_EXAMPLES else ""
-    lines = f" (lines {', '.join(examples[:_N_EXAMPLES])}{more})" if examples else ""
+        return []
+    examples = ", ".join(map(str, where[:_N_EXAMPLES])) + ", ..." * (len(where) > _N_EXAMPLES)
+    lines = f" (lines {examples})" if examples else ""
     sentence = f"{n:,} of {n_pairs:,} pairs ({share:.1%}) {text}{lines}"
-    yield Fault(name, split, share, share >= much, sentence)
-
-
-def _rows(flags: Iterator[bool] | map[bool]) -> list[int]:
-    return [row for row, flag in enumerate(flags, start=1) if flag]
+    return [Fault(name, split, share, share >= much, sentence)]
 
 
 def _key(src: str, tgt: str) -> int:
     return int.from_bytes(blake2b(f"{src}\n{tgt}".encode(), digest_size=8).digest(), "little")
+
+
+def _plain_keys(split: Bitext) -> list[int]:
+    return list(map(_plain_key, split.src, split.tgt))
 
 
 def _plain_key(src: str, tgt: str) -> int:
