@@ -70,43 +70,34 @@ class TokenizerPair:
         """
         try:
             sides = json.loads(text)
-            tgt = sides["tgt"]
-            return cls(
-                HFTokenizer.from_str(sides["src"]), HFTokenizer.from_str(tgt) if tgt else None
-            )
+            tgt = HFTokenizer.from_str(sides["tgt"]) if sides["tgt"] else None
+            return cls(HFTokenizer.from_str(sides["src"]), tgt)
         except Exception as error:  # the library raises bare exceptions
             raise DataError(f"this is not a trained tokenizer: {error}") from error
 
     def to_json(self) -> str:
         """Return both sides as one JSON text."""
-        return json.dumps(
-            {"src": self._src.to_str(), "tgt": None if self._is_joint else self._tgt.to_str()}
-        )
+        tgt = None if self._is_joint else self._tgt.to_str()
+        return json.dumps({"src": self._src.to_str(), "tgt": tgt})
 
     def encode_src(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each source sentence, EOS last."""
-        return _encode(self._src, lines)
+        return [[*each.ids, EOS] for each in self._src.encode_batch([*lines])]
 
     def encode_tgt(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each target sentence, EOS last; batches put BOS in front."""
-        return _encode(self._tgt, lines)
+        return [[*each.ids, EOS] for each in self._tgt.encode_batch([*lines])]
 
     def words_src(self, lines: Sequence[str], numbers: WordNumbers) -> list[list[int]]:
         """Return the number of each word of each source sentence."""
-        return _words_of(self._src, lines, numbers)
+        return [numbers.of(each.ids, each.word_ids) for each in self._src.encode_batch([*lines])]
 
     def words_tgt(self, lines: Sequence[str], numbers: WordNumbers) -> list[list[int]]:
         """Return the number of each word of each target sentence."""
-        return _words_of(self._tgt, lines, numbers)
+        return [numbers.of(each.ids, each.word_ids) for each in self._tgt.encode_batch([*lines])]
 
     def samplers(self, make: MakeSampler, src: Ragged, tgt: Ragged) -> tuple[WordSampler, ...]:
-        """Return the samplers of segmentations of the distinct words of each side.
-
-        Args:
-            make: from the tokenizer's `Tokenizer.sampling`.
-            src: this tokenizer's segmentations of source words.
-            tgt: of target words.
-        """
+        """Return the samplers of each side, from its segmentations of distinct words."""
         return make(self._src, src), make(self._tgt, tgt)
 
     def src_pieces(self, ids: Sequence[int]) -> list[str]:
@@ -197,27 +188,8 @@ class LimitedTokenizer(Tokenizer):
         self.vocab_size = self.nominal_size = vocab_size
 
 
-class FrequencyTokenizer(LimitedTokenizer):
-    """A tokenizer with a chosen size, of what is frequent enough.
-
-    Args:
-        min_frequency: the least number of occurrences.
-    """
-
-    def __init__(
-        self,
-        *,
-        vocab_size: VocabularySize = 10_000,
-        joint: bool = True,
-        lowercase: bool = False,
-        min_frequency: PositiveInt = 2,
-    ) -> None:
-        super().__init__(vocab_size=vocab_size, joint=joint, lowercase=lowercase)
-        self.min_frequency = min_frequency
-
-
 @register("bpe", source="Sennrich et al. 2016, arXiv:1508.07909, sec. 3.2")
-class BytePair(FrequencyTokenizer):
+class BytePair(LimitedTokenizer):
     """Join the most frequent pair of neighbouring pieces, again and again.
 
     Args:
@@ -236,9 +208,8 @@ class BytePair(FrequencyTokenizer):
         min_frequency: PositiveInt = 2,
         dropout: Annotated[float, Field(ge=0.0, le=1.0), AddedOption(0.0)] = 0.0,
     ) -> None:
-        super().__init__(
-            vocab_size=vocab_size, joint=joint, lowercase=lowercase, min_frequency=min_frequency
-        )
+        super().__init__(vocab_size=vocab_size, joint=joint, lowercase=lowercase)
+        self.min_frequency = min_frequency
         self.dropout = dropout
 
     def sampling(self) -> MakeSampler | None:
@@ -256,7 +227,9 @@ class BytePair(FrequencyTokenizer):
         )
         hf.train_from_iterator(lines, trainer, length=len(lines))
         _check_size(hf.get_vocab_size(), self.vocab_size)
-        return _without_specials_in_text(hf)
+        settings = json.loads(hf.to_str())
+        settings["added_tokens"] = []  # the name of a special token in a text is text
+        return HFTokenizer.from_str(json.dumps(settings))
 
 
 @register("unigram", source="Kudo 2018, arXiv:1804.10959, sec. 3.2")
@@ -297,12 +270,23 @@ class Unigram(LimitedTokenizer):
 
 
 @register("word", source="Bahdanau et al. 2015, arXiv:1409.0473, sec. 4.1")
-class Word(FrequencyTokenizer):
+class Word(LimitedTokenizer):
     """Whole words, the most frequent ones; every other word is unknown.
 
     Args:
         min_frequency: words that occur less often are unknown.
     """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: VocabularySize = 10_000,
+        joint: bool = True,
+        lowercase: bool = False,
+        min_frequency: PositiveInt = 2,
+    ) -> None:
+        super().__init__(vocab_size=vocab_size, joint=joint, lowercase=lowercase)
+        self.min_frequency = min_frequency
 
     def fit(self, lines: Sequence[str], is_tokenised: bool) -> HFTokenizer:
         n_pieces = self.vocab_size - len(SPECIAL)
@@ -317,14 +301,6 @@ class Character(Tokenizer):
 
     def fit(self, lines: Sequence[str], is_tokenised: bool) -> HFTokenizer:
         return _fit_whole(self, _split_at(r"[\s\S]"), lines)
-
-
-def _encode(hf: HFTokenizer, lines: Sequence[str]) -> list[list[int]]:
-    return [[*encoding.ids, EOS] for encoding in hf.encode_batch(list(lines))]
-
-
-def _words_of(hf: HFTokenizer, lines: Sequence[str], numbers: WordNumbers) -> list[list[int]]:
-    return [numbers.of(each.ids, each.word_ids) for each in hf.encode_batch(list(lines))]
 
 
 def _words(is_tokenised: bool) -> pre_tokenizers.PreTokenizer:
@@ -380,10 +356,3 @@ def _check_size(n_needed: int, vocab_size: int) -> None:
             f"tokenizer.vocab_size is {vocab_size}, but the text needs {n_needed}: one for every "
             f"character that occurs and {len(SPECIAL)} special ones; raise it"
         )
-
-
-def _without_specials_in_text(hf: HFTokenizer) -> HFTokenizer:
-    """Make a tokenizer read the name of a special token in the text as text."""
-    settings = json.loads(hf.to_str())
-    settings["added_tokens"] = []
-    return HFTokenizer.from_str(json.dumps(settings))

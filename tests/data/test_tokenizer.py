@@ -18,7 +18,6 @@ from ablate.data.tokenizer import (
     PAD,
     SPECIAL,
     UNK,
-    FrequencyTokenizer,
     LimitedTokenizer,
     Tokenizer,
     TokenizerPair,
@@ -258,7 +257,7 @@ def test_a_vocabulary_of_words_has_the_size_that_is_asked_for() -> None:
 def test_an_option_of_the_tokenizers_has_one_default() -> None:
     """Whether a tokenizer states it or takes it from the contract."""
     defaults: dict[str, set[object]] = {}
-    bases = (Tokenizer, LimitedTokenizer, FrequencyTokenizer)
+    bases = (Tokenizer, LimitedTokenizer)
     classes: list[type] = [*bases, *(entry.cls for entry in slots()["tokenizer"].values())]
     for cls in classes:
         for parameter in inspect.signature(cls).parameters.values():
