@@ -181,7 +181,7 @@ class Batches:
 
         All ids go to the device in one copy, for which the host does not wait.
         """
-        n_src, n_tgt = _longest(self._data.src, rows), _longest(self._data.tgt, rows)
+        n_src, n_tgt = (int(x.lengths[rows].max()) for x in (self._data.src, self._data.tgt))
         widths = n_src, n_tgt, n_tgt
         ids = np.full(len(rows) * sum(widths), self._pad, dtype=np.int64)
         src, tgt_in, tgt_out = _blocks(ids, len(rows), widths)
@@ -189,20 +189,14 @@ class Batches:
         tgt_out[:], is_token = self._data.tgt.padded(rows, n_tgt, self._pad)
         tgt_in[:, 1:] = np.where(is_token[:, 1:], tgt_out[:, :-1], self._pad)
         tgt_in[:, 0] = BOS
-        on_device = _blocks(self._moved(torch.from_numpy(ids)), len(rows), widths)
+        moved = torch.from_numpy(ids)
+        if self._device.type != "cpu":
+            moved = moved.pin_memory().to(self._device, non_blocking=True)
+        on_device = _blocks(moved, len(rows), widths)
         return Batch(*on_device, self.count_tokens(rows), torch.from_numpy(rows))
-
-    def _moved(self, ids: Tensor) -> Tensor:
-        if self._device.type == "cpu":
-            return ids
-        return ids.pin_memory().to(self._device, non_blocking=True)
 
     def _split(self, order: Rows) -> list[Rows]:
         return [order[a:b] for a, b in itertools.pairwise(self._bounds)]
-
-
-def _longest(side: Ragged, rows: Rows) -> int:
-    return int(side.lengths[rows].max())
 
 
 _T = TypeVar("_T", NDArray[np.int64], Tensor)

@@ -149,12 +149,13 @@ def refusals_of(choice: Choice) -> Iterator[RefusedError]:
 
 def digest_of_lines(sides: Iterable[Sequence[str]]) -> str:
     """Return the `digest` of texts, each of them lines joined by line feeds."""
-    return sha256(piece for lines in sides for piece in _length_and_pieces(lines))
 
+    def length_and_pieces() -> Iterator[bytes]:
+        for lines in sides:
+            yield sum(len(piece) for piece in _pieces(lines)).to_bytes(8, "big")
+            yield from _pieces(lines)
 
-def _length_and_pieces(lines: Sequence[str]) -> Iterator[bytes]:
-    yield sum(len(piece) for piece in _pieces(lines)).to_bytes(8, "big")
-    yield from _pieces(lines)
+    return sha256(length_and_pieces())
 
 
 def _pieces(lines: Sequence[str]) -> Iterator[bytes]:

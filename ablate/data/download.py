@@ -53,12 +53,7 @@ class Remote:
 
 
 class RemoteCorpus(Corpus):
-    """A corpus of downloaded files.
-
-    Args:
-        name: of the corpus and of its folder.
-        remotes: its files.
-    """
+    """A corpus of downloaded files, in a folder of its name."""
 
     def __init__(self, name: str, remotes: Sequence[Remote]) -> None:
         super().__init__()
@@ -148,9 +143,14 @@ class RemoteCorpus(Corpus):
         part = path.with_name(f"{path.name}.part")
         report(f"{self._name}: downloading {remote.url}")
         try:
-            _transfer(_mirrored(remote.url), part, is_pinned=remote.sha256 is not None)
+            _transfer(remote.url, part, is_pinned=remote.sha256 is not None)
         except (OSError, HTTPException) as error:
-            raise DataError(self._advice(remote, _reason(error))) from error
+            reason = str(error) or type(error).__name__
+            if isinstance(error, urllib.error.HTTPError):
+                reason = f"the server answered {error.code} {error.reason}"
+            elif isinstance(error, urllib.error.URLError):
+                reason = f"no connection ({error.reason})"
+            raise DataError(self._advice(remote, reason)) from error
         actual = _hash_of(part)
         if remote.sha256 not in (None, actual):
             part.unlink()
@@ -168,16 +168,11 @@ class RemoteCorpus(Corpus):
         )
 
 
-def _mirrored(url: str) -> str:
-    mirror = os.environ.get("ABLATE_MIRROR")
-    if not mirror:
-        return url
-    parts = urlsplit(url)
-    return f"{mirror.rstrip('/')}/{parts.netloc}{parts.path}"
-
-
 def _transfer(url: str, part: Path, *, is_pinned: bool) -> None:
     """Append the rest to ``part``; a file without a pin may have changed and starts over."""
+    if mirror := os.environ.get("ABLATE_MIRROR"):
+        address = urlsplit(url)
+        url = f"{mirror.rstrip('/')}/{address.netloc}{address.path}"
     n_bytes = part.stat().st_size if is_pinned and part.is_file() else 0
     request = urllib.request.Request(url, headers={"User-Agent": "ablate"})
     if n_bytes:
@@ -221,14 +216,6 @@ def _chunks(response: HTTPResponse, n_bytes: int, name: str) -> Iterator[bytes]:
         raise OSError(
             f"the connection ended after {n_bytes} of {n_total} bytes; call again to go on"
         )
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, urllib.error.HTTPError):
-        return f"the server answered {error.code} {error.reason}"
-    if isinstance(error, urllib.error.URLError):
-        return f"no connection ({error.reason})"
-    return str(error) or type(error).__name__
 
 
 def _hash_of(path: Path) -> str:

@@ -17,9 +17,7 @@ from ablate.registry import register
 Language = Literal["de", "en"]
 
 ARCHIVE = Remote(
-    path="de-en.tgz",
-    url="https://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz",
-    sha256=None,
+    "de-en.tgz", "https://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz", sha256=None
 )
 
 _TESTS = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
@@ -27,6 +25,11 @@ _DEV_EVERY = 23
 _HEADER = re.compile(r"<(url|talkid|keywords)>")
 _TAG = re.compile(r"</?(title|description)>")
 _FOLDER = "de-en"
+_CURLY_QUOTE = "\N{RIGHT SINGLE QUOTATION MARK}"
+_TRUST_NOTE = (
+    "no hash of the archive is published: this machine's first download was trusted, and its hash "
+    "is the corpus's fingerprint"
+)
 
 
 @register(
@@ -95,13 +98,13 @@ class Iwslt14(RemoteCorpus):
         self, files: Mapping[str, IO[bytes]], names: Mapping[Language, list[str]]
     ) -> tuple[Bitext, tuple[str, ...]]:
         """Return all test files in a row, and a note about unusual pairs."""
-        sides: dict[str, list[str | None]] = {self.src: [], self.tgt: []}
+        pairs: list[tuple[str | None, str | None]] = []
         for pair in zip(names[self.src], names[self.tgt], strict=True):
-            lines = (self._cased(_plain_quotes(segments(x, files[x].read()))) for x in pair)
-            for src, tgt in paired(" and ".join(pair), *lines):
-                sides[self.src].append(src)
-                sides[self.tgt].append(tgt)
-        return complete("test", sides[self.src], sides[self.tgt], self._limits)
+            sides = (segments(x, files[x].read()) for x in pair)
+            plain = ([x and x.replace(_CURLY_QUOTE, "'") for x in side] for side in sides)
+            pairs += paired(" and ".join(pair), *map(self._cased, plain))
+        src, tgt = zip(*pairs, strict=True)
+        return complete("test", src, tgt, self._limits)
 
     def _cased(self, lines: Side) -> Iterator[str | None]:
         return (line.lower() if line and self.lowercase else line for line in lines)
@@ -114,17 +117,7 @@ def _talk_lines(file: IO[bytes]) -> Iterator[str | None]:
             yield line if line is None else _TAG.sub("", line).strip()
 
 
-def _plain_quotes(lines: Side) -> Iterator[str | None]:
-    return (line and line.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'") for line in lines)
-
-
 def _rows(pairs: Bitext, *, is_dev: bool) -> Bitext:
     """Return every 23rd pair, or the others."""
     both = zip(pairs.src, pairs.tgt, strict=True)
     return Bitext.of(p for i, p in enumerate(both, 1) if (i % _DEV_EVERY == 0) == is_dev)
-
-
-_TRUST_NOTE = (
-    "no hash of the archive is published: this machine's first download was trusted, and its hash "
-    "is the corpus's fingerprint"
-)

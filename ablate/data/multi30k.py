@@ -79,7 +79,14 @@ class Multi30k(RemoteCorpus):
         super().__init__("multi30k", list(self._remotes().values()))
 
     def load(self) -> CorpusText:
-        splits = {name: self._split(name) for name in ("train", "dev", *self.tests)}
+        lines: dict[tuple[str, str], tuple[str, ...]] = {}
+        for key, remote in self._remotes().items():
+            content = b"".join(pieces_of(self.path(remote)))
+            lines[key] = tuple(content.decode().removesuffix("\n").split("\n"))
+        splits = {
+            name: Bitext(lines[name, self.src], lines[name, self.tgt])
+            for name in ("train", "dev", *self.tests)
+        }
         return CorpusText(
             name="multi30k",
             src=self.src,
@@ -92,26 +99,15 @@ class Multi30k(RemoteCorpus):
 
     def _remotes(self) -> dict[tuple[str, str], Remote]:
         """Return the file of each split and language."""
-        return {
-            (name, language): _remote(_path(self.form, name, language))
-            for name in ("train", "dev", *self.tests)
-            for language in (self.src, self.tgt)
-        }
-
-    def _split(self, name: str) -> Bitext:
-        remotes = self._remotes()
-        return Bitext(self._lines(remotes[name, self.src]), self._lines(remotes[name, self.tgt]))
-
-    def _lines(self, remote: Remote) -> tuple[str, ...]:
-        content = b"".join(pieces_of(self.path(remote)))
-        return tuple(content.decode().removesuffix("\n").split("\n"))
+        remotes: dict[tuple[str, str], Remote] = {}
+        for name in ("train", "dev", *self.tests):
+            for language in (self.src, self.tgt):
+                path = _path(self.form, name, language)
+                url = f"https://raw.githubusercontent.com/multi30k/dataset/{REVISION}/{path}"
+                remotes[name, language] = Remote(path, url, PINS[path])
+        return remotes
 
 
 def _path(form: str, split: str, language: str) -> str:
     suffix = f"{language}.gz" if form == "raw" else f"lc.norm.tok.{language}"
     return f"data/task1/{form}/{_STEMS[split]}.{suffix}"
-
-
-def _remote(path: str) -> Remote:
-    url = f"https://raw.githubusercontent.com/multi30k/dataset/{REVISION}/{path}"
-    return Remote(path, url, PINS[path])

@@ -59,14 +59,7 @@ def bounds(lengths: Numbers, batch_tokens: int) -> list[int]:
 
 
 def padding(src: Numbers, tgt: Numbers, order: Numbers, batch_tokens: int) -> float:
-    """Return the share of padding in all batches, both sides together.
-
-    Args:
-        src: lengths of the sources, (N,).
-        tgt: lengths of the targets, (N,).
-        order: of the pairs, (N,).
-        batch_tokens: target tokens of a batch.
-    """
+    """Return the share of padding in all batches, both sides together."""
     if not len(order):
         return 0.0
     starts = np.array(bounds(tgt[order], batch_tokens))

@@ -102,13 +102,7 @@ class DropoutSampler(WordSampler):
         return _in_order(results, len(words))
 
     def _ranks(self, pieces: Rows, word: Rows, random: np.random.Generator) -> Rows:
-        """Return the rank of the merge of each piece with the next; `_NO_MERGE` if there is none.
-
-        Args:
-            pieces: ids of all words, end to end.
-            word: which word each is of.
-            random: draws a number for each merge that is possible.
-        """
+        """Return the rank of the merge of each piece with the next, or `_NO_MERGE`."""
         ranks = np.full(len(pieces), _NO_MERGE)
         is_pair = word[:-1] == word[1:]
         keys = np.where(is_pair, pieces[:-1] * self._n_pieces + pieces[1:], -2)
@@ -175,9 +169,7 @@ class LatticeSampler(WordSampler):
     def _edges(self, own: list[int], text: str) -> list[list[_Edge]]:
         """Return the pieces that may follow each boundary of a word, with their log P^alpha.
 
-        Args:
-            own: the tokenizer's segmentation, the only one if there is no text.
-            text: the word.
+        The tokenizer's own segmentation is the only one if there is no text.
         """
         if not text:
             return [[(start + 1, piece, 0.0)] for start, piece in enumerate(own)]
@@ -198,12 +190,7 @@ class WordNumbers:
         self._numbers: dict[tuple[int, ...], int] = {}
 
     def of(self, ids: Sequence[int], word_of: Sequence[int | None]) -> list[int]:
-        """Return the numbers of the words of a sentence.
-
-        Args:
-            ids: of its pieces.
-            word_of: which word of the sentence each is of, rising.
-        """
+        """Return the numbers of the words of a sentence, of which each piece is in a word."""
         pairs = zip(ids, word_of, strict=True)
         words = [tuple(i for i, _ in word) for _, word in groupby(pairs, itemgetter(1))]
         return [self._numbers.setdefault(word, len(self._numbers)) for word in words]
@@ -226,26 +213,19 @@ def resampled(
         max_len: the most tokens of a sentence.
         random: is used from block to block of sentences, in order.
     """
-    blocks = [
-        _block(own.take(rows), words.take(rows), sampler, max_len, random)
-        for rows in (
-            np.arange(start, min(start + _BLOCK, len(own))) for start in range(0, len(own), _BLOCK)
-        )
-    ]
+    blocks: list[Ragged] = []
+    for start in range(0, len(own), _BLOCK):
+        rows = np.arange(start, min(start + _BLOCK, len(own)))
+        block, of_block = own.take(rows), words.take(rows)
+        sample = sampler.sample(of_block.flat.astype(np.int64), random)
+        ends = np.concatenate([[0], np.cumsum(sample.lengths)])[of_block.starts + of_block.lengths]
+        flat = np.insert(sample.flat, ends, block.flat[block.starts + block.lengths - 1])
+        lengths = np.diff(ends, prepend=0) + 1
+        both = Ragged(np.concatenate([flat, block.flat]), np.concatenate([lengths, block.lengths]))
+        row = np.arange(len(block))
+        blocks.append(both.take(np.where(lengths <= max_len, row, row + len(block))))
     flat = np.concatenate([block.flat for block in blocks])
     return Ragged(flat, np.concatenate([block.lengths for block in blocks]))
-
-
-def _block(
-    own: Ragged, words: Ragged, sampler: WordSampler, max_len: int, random: np.random.Generator
-) -> Ragged:
-    sample = sampler.sample(words.flat.astype(np.int64), random)
-    ends = np.concatenate([[0], np.cumsum(sample.lengths)])[words.starts + words.lengths]
-    flat = np.insert(sample.flat, ends, own.flat[own.starts + own.lengths - 1])
-    lengths = np.diff(ends, prepend=0) + 1
-    both = Ragged(np.concatenate([flat, own.flat]), np.concatenate([lengths, own.lengths]))
-    rows = np.arange(len(own))
-    return both.take(np.where(lengths <= max_len, rows, rows + len(own)))
 
 
 def _with_shares(edges: list[list[_Edge]]) -> list[list[_Edge]]:

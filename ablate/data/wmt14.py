@@ -131,14 +131,12 @@ class Wmt14(RemoteCorpus):
         )
 
     def _part(self, source: Source) -> tuple[Bitext, tuple[str, ...]]:
-        """Return the good pairs of one archive, and a note about the others."""
         names = [source.member.format(x=self._other, side=x) for x in (self.src, self.tgt)]
         with members(self.path(source.remote), names) as files:
             src, tgt = (lines_of(unpacked(files[name], name)) for name in names)
             return cleaned(source.remote.path, src, tgt, self._limits)
 
     def _dev_and_test(self) -> tuple[Bitext, Bitext, tuple[str, ...]]:
-        """Return dev and test, and notes about both."""
         x = self._other
         dev = {side: f"dev/newstest2013.{side}" for side in (self.src, self.tgt)}
         test = {
@@ -147,16 +145,9 @@ class Wmt14(RemoteCorpus):
         }
         with members(self.path(DEV), [*dev.values(), *test.values()]) as files:
             contents = {name: file.read() for name, file in files.items()}
-        dev_text, dev_notes = complete(
-            "newstest2013",
-            lines_of([contents[dev[self.src]]]),
-            lines_of([contents[dev[self.tgt]]]),
-            self._limits,
-        )
-        test_text, test_notes = complete(
-            "newstest2014",
-            segments(test[self.src], contents[test[self.src]]),
-            segments(test[self.tgt], contents[test[self.tgt]]),
-            self._limits,
-        )
+        src, tgt = (lines_of([contents[dev[side]]]) for side in (self.src, self.tgt))
+        dev_text, dev_notes = complete("newstest2013", src, tgt, self._limits)
+        names = test[self.src], test[self.tgt]
+        sides = (segments(name, contents[name]) for name in names)
+        test_text, test_notes = complete("newstest2014", *sides, self._limits)
         return dev_text, test_text, (*dev_notes, *test_notes)

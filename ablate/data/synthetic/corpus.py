@@ -18,13 +18,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from ablate.data.cache import cache_folder
 from ablate.data.corpus import Bitext, Corpus, CorpusText, digest_of_lines
 from ablate.data.synthetic.grammar import combinations, english, sorelin
-from ablate.data.synthetic.lexicon import (
-    ADJECTIVES,
-    ANIMATES,
-    DITRANSITIVES,
-    THINGS,
-    TRANSITIVES,
-)
+from ablate.data.synthetic.lexicon import ADJECTIVES, ANIMATES, DITRANSITIVES, THINGS, TRANSITIVES
 from ablate.data.synthetic.sampling import Sampler, Style
 from ablate.hashing import digest
 from ablate.registry import AddedOption, digest_of_code, register
@@ -76,11 +70,9 @@ class Synthetic(Corpus):
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if self.test_size is not None and not self._n_more:
-            yield (
-                "test_size",
-                f"must be more than {_n_test(self.size)}, which test has without it; it is "
-                f"{self.test_size}",
-            )
+            least = _n_test(self.size)
+            reason = f"must be more than {least}, which test has without it; it is {self.test_size}"
+            yield "test_size", reason
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the text; from the cache while the grammar is unchanged."""
@@ -104,18 +96,15 @@ class Synthetic(Corpus):
 
 @functools.lru_cache(maxsize=4)
 def generate(size: int, seed: int, n_more: int = 0) -> CorpusText:
-    """Return the corpus; the same arguments give the same text on every machine.
+    """Return the corpus, with ``n_more`` pairs in ``test`` than it has anyway.
 
-    Args:
-        size: pairs to train on.
-        seed: of the sentences.
-        n_more: pairs of ``test`` beyond those that it has anyway.
+    The same arguments give the same text on every machine.
     """
     n_test = _n_test(size)
     n_diagnostic = n_test * 3 // 5
     sentences = _Sentences(seed)
     train = Bitext.on_disk(sentences.take(size, _PLAIN))
-    sentences.close_vocabulary()
+    sentences.is_vocabulary_open = False
     dev, test = (list(sentences.take(n_test, _PLAIN)) for _ in range(2))
     long = Bitext.of(sentences.take(n_diagnostic, _LONG))
     novel = Bitext.of(sentences.take(n_diagnostic, _NOVEL))
@@ -166,18 +155,17 @@ _LONG = _Kind(_RICH, shortest=LONGEST + 1, longest=LONGEST_OF_ALL)
 
 
 class _Sentences:
-    """Random sentences, none of them twice."""
+    """Random sentences, none of them twice.
+
+    While its vocabulary is not open it has only sentences whose words have occurred on both sides.
+    """
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(f"{seed} sentences")
         self._novel = novel_combinations(seed)
-        self._hashes: set[int] = set()  # the sentences themselves would take a GiB in millions
+        self._hashes: set[bytes] = set()  # the sentences themselves would take a GiB in millions
         self._words: tuple[set[str], set[str]] = (set(), set())
-        self._is_vocabulary_open = True
-
-    def close_vocabulary(self) -> None:
-        """Yield from now on only sentences whose words, on both sides, have occurred."""
-        self._is_vocabulary_open = False
+        self.is_vocabulary_open = True
 
     def take(self, n: int, kind: _Kind) -> Iterator[tuple[str, str]]:
         """Yield ``n`` new pairs of a kind."""
@@ -188,7 +176,11 @@ class _Sentences:
                 continue
             src = english(sentence)
             tgt = sorelin(sentence, frozenset(src))
-            if self._fits(src, tgt, kind) and self._is_new(" ".join(src)):
+            if not self._fits(src, tgt, kind):
+                continue
+            key = blake2b(" ".join(src).encode(), digest_size=8).digest()
+            if key not in self._hashes:
+                self._hashes.add(key)
                 n -= 1
                 yield " ".join(src), " ".join(tgt)
 
@@ -197,13 +189,7 @@ class _Sentences:
         if shorter < kind.shortest or longer > kind.longest:
             return False
         src_words, tgt_words = self._words
-        if self._is_vocabulary_open:
+        if self.is_vocabulary_open:
             src_words.update(src)
             tgt_words.update(tgt)
         return src_words.issuperset(src) and tgt_words.issuperset(tgt)
-
-    def _is_new(self, src: str) -> bool:
-        key = int.from_bytes(blake2b(src.encode(), digest_size=8).digest(), "big")
-        is_new = key not in self._hashes
-        self._hashes.add(key)
-        return is_new

@@ -101,7 +101,10 @@ class Sentence:
 def english(sentence: Sentence) -> list[str]:
     """Return the English words of a sentence, punctuation apart."""
     if sentence.is_question:
-        return [*_question(sentence.main), "?"]
+        clause = sentence.main
+        auxiliary = _auxiliary(clause.tense, _is_plural(clause.subject))
+        subject, complements = _group(clause.subject), _complements(clause)
+        return [auxiliary, *subject, clause.verb.en, *complements, "?"]
     main = _clause(sentence.main)
     if sentence.subordinator is None or sentence.subordinate is None:
         return [*main, "."]
@@ -133,11 +136,6 @@ def combinations(sentence: Sentence) -> Iterator[tuple[str, str]]:
 def agreement(gender: Gender, is_plural: bool) -> str:
     """Return the ending of everything that agrees with a noun."""
     return gender + "i" if is_plural else gender
-
-
-def _question(clause: Clause) -> list[str]:
-    auxiliary = _auxiliary(clause.tense, _is_plural(clause.subject))
-    return [auxiliary, *_group(clause.subject), clause.verb.en, *_complements(clause)]
 
 
 def _clause(clause: Clause) -> list[str]:

@@ -7,14 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ablate.data.synthetic.grammar import (
-    Clause,
-    Group,
-    Phrase,
-    Prepositional,
-    Relative,
-    Sentence,
-)
+from ablate.data.synthetic.grammar import Clause, Group, Phrase, Prepositional, Relative, Sentence
 from ablate.data.synthetic.lexicon import (
     ADJECTIVES,
     ADVERBS,
@@ -79,13 +72,11 @@ class Sampler:
             return Sentence(self._event(), False, subordinator, self._event(), is_fronted)
         if self._chance(0.12):
             return Sentence(self._event(can_be_negated=False), is_question=True)
-        return Sentence(self._opinion() if self._chance(0.12) else self._event())
-
-    def _opinion(self) -> Clause:
-        """Return 'the girl said that ...'."""
+        if not self._chance(0.12):
+            return Sentence(self._event())
         subject = (self._phrase(self._person(), self._style.depth - 1),)
         verb, tense = self._pick(OPINIONS), self._pick(_TENSES)
-        return Clause(subject, verb, tense, content=self._event())
+        return Sentence(Clause(subject, verb, tense, content=self._event()))
 
     def _event(self, can_be_negated: bool = True) -> Clause:
         is_negated = can_be_negated and self._chance(0.15)
