@@ -7,7 +7,7 @@ trained and stored as those of a table are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
@@ -23,39 +23,39 @@ from ablate.wording import no_such
 How = Literal["matched", "tuned"]
 
 
-@dataclass
-class _Point:
-    """Values for some paths, with the nodes that they come from."""
-
-    values: dict[str, Node]
-    known: set[tuple[Mark, str]] = field(default_factory=set)  # mistakes reported before
-
-    def applied(
-        self, row: Row, origin: Origin, how: How, mistakes: list[Mistake]
-    ) -> _Result | None:
-        """Return a row with these values; None if that is invalid."""
-        layer = change(replace(origin.tree, value=self.values), mistakes)
-        schema = merge_schema()
-        tree = merge(origin.tree, layer, schema)
-        spec, more = validated(RunSpec, with_file_paths(tree, schema), schema)
-        for each in more:
-            if (each.mark, each.reason) not in self.known:
-                self.known.add((each.mark, each.reason))
-                mistakes.append(with_row_name(each, row.name))
-        if spec is None:
-            return None
-        chosen = {path: node.as_written() for path, node in self.values.items()}
-        result = replace(
-            row,
-            spec=spec.model_copy(update={"seed": row.spec.seed}),
-            changes={**row.changes, **chosen},
-            chosen={**row.chosen, **dict.fromkeys(chosen, how)},
-            pending=tuple(path for path in row.pending if path not in chosen),
-        )
-        return result, replace(origin, tree=tree, layer=merge(origin.layer, layer, schema))
-
-
 _Result = tuple[Row, Origin]
+_Known = set[tuple[Mark, str]]
+"""Mistakes that have been reported."""
+
+
+def _with_values(
+    row: Row,
+    origin: Origin,
+    values: dict[str, Node],
+    how: How,
+    mistakes: list[Mistake],
+    known: _Known,
+) -> _Result | None:
+    """Return a row with values at some paths; None if that is invalid."""
+    layer = change(replace(origin.tree, value=values), mistakes)
+    schema = merge_schema()
+    tree = merge(origin.tree, layer, schema)
+    spec, more = validated(RunSpec, with_file_paths(tree, schema), schema)
+    for each in more:
+        if (each.mark, each.reason) not in known:
+            known.add((each.mark, each.reason))
+            mistakes.append(with_row_name(each, row.name))
+    if spec is None:
+        return None
+    chosen = {path: node.as_written() for path, node in values.items()}
+    result = replace(
+        row,
+        spec=spec.model_copy(update={"seed": row.spec.seed}),
+        changes={**row.changes, **chosen},
+        chosen={**row.chosen, **dict.fromkeys(chosen, how)},
+        pending=tuple(path for path in row.pending if path not in chosen),
+    )
+    return result, replace(origin, tree=tree, layer=merge(origin.layer, layer, schema))
 
 
 def with_match(experiment: Experiment, values: Mapping[str, int | None]) -> Experiment:
@@ -63,7 +63,7 @@ def with_match(experiment: Experiment, values: Mapping[str, int | None]) -> Expe
 
     Args:
         experiment: with a ``match``.
-        values: by row; None: not known yet. Rows without one stay as they are.
+        values: by row; None if not known yet. Rows without one stay as they are.
 
     Raises:
         MistakesError: if a row cannot have such a value.
@@ -73,14 +73,13 @@ def with_match(experiment: Experiment, values: Mapping[str, int | None]) -> Expe
     mistakes: list[Mistake] = []
     results: dict[str, _Result] = {}
     for row in experiment.rows:
-        value = values.get(row.name)
+        value, origin = values.get(row.name), experiment.origins[row.name]
         if value is None:
-            pending = _pending(row, [path]) if row.name in values else row
-            results[row.name] = pending, experiment.origins[row.name]
+            results[row.name] = _pending(row, [path]) if row.name in values else row, origin
             continue
-        point = _Point({path: replace(via, value=value)})
-        with_value = point.applied(row, experiment.origins[row.name], "matched", mistakes)
-        results[row.name] = with_value or (row, experiment.origins[row.name])
+        point = {path: replace(via, value=value)}
+        matched = _with_values(row, origin, point, "matched", mistakes, set())
+        results[row.name] = matched or (row, origin)
     return _with_rows(experiment, results, mistakes)
 
 
@@ -115,18 +114,15 @@ def tuning_of(experiment: Experiment) -> Tuning:
     assert experiment.tune is not None
     results: dict[str, _Result] = {}
     names: dict[str, tuple[str, ...]] = {}
-    known: set[tuple[Mark, str]] = set()
+    known: _Known = set()
     paths = list(experiment.tune.axes)
-    points = [
-        (point_name(paths, nodes), _Point(dict(zip(paths, nodes, strict=True)), known))
-        for nodes in product(*experiment.tune.axes.values())  # the last axis is the fastest
-    ]
     for row in experiment.rows:
         of_row: dict[str, _Result] = {}
-        for label, point in points:
-            candidate = point.applied(row, experiment.origins[row.name], "tuned", mistakes)
+        for nodes in product(*experiment.tune.axes.values()):  # the last axis is the fastest
+            values, origin = dict(zip(paths, nodes, strict=True)), experiment.origins[row.name]
+            candidate = _with_values(row, origin, values, "tuned", mistakes, known)
             if candidate:
-                name = f"{row.name} {label}"
+                name = f"{row.name} {point_name(paths, nodes)}"
                 of_row[name] = replace(candidate[0], name=name), candidate[1]
         results |= of_row
         names[row.name] = tuple(of_row)
@@ -139,10 +135,7 @@ def with_tuning(
 ) -> Experiment:
     """Return an experiment whose rows have the values of their best candidates.
 
-    Args:
-        experiment: that the candidates are of.
-        tuning: the candidates.
-        winners: name of the best candidate of each row; None: not known yet.
+    ``winners`` are the names of these candidates by row; None if not known yet.
     """
     candidates = {row.name: row for row in tuning.experiment.rows}
     assert experiment.tune is not None
@@ -161,12 +154,10 @@ def with_tuning(
 def mistakes_of_choices(experiment: Experiment, variants: Sequence[str]) -> Iterator[Mistake]:
     """Yield the mistakes of ``match`` and ``tune`` that show without a model.
 
-    Args:
-        experiment: with the rows that are valid.
-        variants: names of those that the file requests, valid or not.
+    The rows of the experiment are valid; ``variants`` are those that the file requests.
     """
     if match := experiment.match:
-        for name in match.named_rows():
+        for name in (*(match.rows or ()), *match.exclude):
             if name not in variants:
                 at = experiment.sections["match"].mark
                 yield Mistake(at, "match", no_such("variant", name, variants))

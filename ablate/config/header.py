@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -175,21 +175,13 @@ class Match(Frozen):
         """Return the name in messages of what is equal."""
         return {"params": "parameters", "flops": "training FLOPs", "time": "training time"}[self.on]
 
-    def named_rows(self) -> Sequence[str]:
-        """Return the rows that ``rows`` and ``exclude`` name."""
-        return (*(self.rows or ()), *self.exclude)
-
     def applies_to(self, row: str) -> bool:
         """Return whether a variant is matched."""
         return row not in self.exclude and (self.rows is None or row in self.rows)
 
 
 class TuneSeeds(Frozen):
-    """The keys of ``tune`` that are no paths.
-
-    Attributes:
-        seeds: of the tuning runs; they must not be seeds of the table.
-    """
+    """The keys of ``tune`` that are no paths: the seeds of the tuning runs."""
 
     seeds: Seeds = (1001,)
 

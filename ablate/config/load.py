@@ -73,10 +73,7 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
     ]
     if BASELINE not in origins:
         raise InvalidExperimentError(mistakes, None)
-    seeded = [
-        replace(row, spec=row.spec.model_copy(update={"seed": header.seeds[0]}))
-        for row in valid_rows
-    ]
+    first_seed = {"seed": header.seeds[0]}
     sections = {key: node for key in ("match", "tune") if (node := tree.get(key))}
     axes = sections["tune"].items() if header.tune else ()
     grid = {path: tuple(axis.elements) for path, axis in axes if path != "seeds"}
@@ -84,7 +81,7 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
         name=experiment_name(path),
         question=header.question or None,
         path=path,
-        rows=tuple(seeded),
+        rows=tuple(replace(r, spec=r.spec.model_copy(update=first_seed)) for r in valid_rows),
         seeds=header.seeds,
         origins=origins,
         negligible=header.negligible,
@@ -112,11 +109,7 @@ def _certain_mistakes(tree: Node) -> Iterator[Mistake]:
 
 
 def load_corpus(name: str, options: Sequence[str]) -> Choice:
-    """Return the choice of a corpus, outside of an experiment.
-
-    Args:
-        name: of the corpus.
-        options: ``OPTION=VALUE`` each.
+    """Return the choice of a corpus with some options, ``OPTION=VALUE`` each.
 
     Raises:
         SpecError: with every mistake of the options.
@@ -139,12 +132,8 @@ def expand(
 ) -> tuple[Run, ...]:
     """Return the runs of an experiment, row by row, and for each row seed by seed.
 
-    A row for which some value is still to be chosen has none.
-
-    Args:
-        experiment: as `load` returns it.
-        seeds: instead of the experiment's own.
-        only: names of rows, instead of all.
+    A row for which some value is still to be chosen has none. ``seeds`` stand for the experiment's
+    own, ``only`` are the names of rows instead of all.
 
     Raises:
         SpecError: if there is no row of such a name, or the seeds are invalid; with all reasons.
@@ -174,12 +163,8 @@ def mistakes_error(
 ) -> MistakesError:
     """Return an error with the refusals of a later check, each where the experiment causes it.
 
-    A refusal that the baseline shares appears once. A refusal of a row for a reason outside of
-    its change is placed where the row begins.
-
-    Args:
-        experiment: as `load` returns it.
-        refusals: row, dotted path, and reason of each.
+    A refusal, of a row, dotted path and reason, appears once if the baseline shares it, and where
+    its row begins if its reason lies outside of the change.
     """
     listed = list(refusals)
     of_baseline = {(path, reason) for row, path, reason in listed if row == BASELINE}

@@ -79,7 +79,10 @@ def merge(below: Node | None, above: Node, schema: MergeSchema) -> Node:
     if below is None or not (isinstance(below.value, dict) and isinstance(above.value, dict)):
         return above
     if schema.slot:
-        return _merge_choice(below, above, schema.slot.default)
+        old, new = below.get("name"), above.get("name")
+        if new is not None and new.value != (old.value if old else schema.slot.default):
+            return above
+        return replace(above, value={**dict(below.items()), **dict(above.items())})
     is_replaced = any(above.get(key) for key in schema.alternatives)
     merged = {k: v for k, v in below.items() if not (is_replaced and k in schema.alternatives)}
     for key, node in above.items():
@@ -138,10 +141,7 @@ def union(one: Node, other: Node, mistakes: list[Mistake]) -> Node:
 def nested(steps: list[str], value: Node, offset: int | None = None) -> Node:
     """Return ``value`` below a mapping for each of ``steps``, which its key joins with dots.
 
-    Args:
-        steps: the key, split.
-        value: whose key mark is that of the whole key.
-        offset: columns from there to the first step; 1 if the key is in quotes, unless given.
+    The first step begins ``offset`` columns right of the key: 1 if that is in quotes, unless given.
     """
     key = value.key
     if offset is None:
@@ -202,10 +202,3 @@ def _schema_of_field(info: FieldInfo) -> MergeSchema:
     schema = MergeSchema(slot=slot) if slot else schema_of(model) if model else LEAF
     has_several = get_origin(info.annotation) in (dict, tuple)
     return MergeSchema(others=schema) if has_several else schema
-
-
-def _merge_choice(below: Node, above: Node, default: str) -> Node:
-    old, new = below.get("name"), above.get("name")
-    if new is not None and new.value != (old.value if old else default):
-        return above
-    return replace(above, value={**dict(below.items()), **dict(above.items())})

@@ -103,13 +103,7 @@ def _without(node: Node, path: list[str]) -> Node:
 
 
 def unknown(key: str, known: Sequence[str], owner: str = "") -> str:
-    """Return the sentence for an unknown key.
-
-    Args:
-        key: the key.
-        known: the keys that are valid there.
-        owner: the part whose options these are, if they are options of a part.
-    """
+    """Return the sentence for an unknown key; ``owner`` is the part if it stands for an option."""
     if key == "<<":
         return "YAML 1.2 has no merge key; write out what it would add"
     elsewhere = {} if owner else dict(_paths_to(key, merge_schema()))

@@ -19,14 +19,7 @@ BASELINE = "baseline"
 
 @dataclass(frozen=True)
 class _Request:
-    """A row of which only the change is known.
-
-    Attributes:
-        at: where it is requested.
-        path: its path in messages.
-        layer: its change.
-        is_grid: a point of a grid, which may be the baseline itself.
-    """
+    """A row of which only the change is known; a point of a grid may be the baseline itself."""
 
     name: str
     at: Mark
@@ -60,7 +53,12 @@ def rows(tree: Node, mistakes: list[Mistake]) -> tuple[list[Row], dict[str, Orig
         if spec is None or (twin and request.is_grid and twin.name == BASELINE):
             continue
         if twin:
-            reason = _why_duplicate(request, twin, requests)
+            reason = f"the row {request.name!r} changes nothing: it equals the baseline"
+            if twin.name != BASELINE:
+                line = requests[twin.name].at.seen_from(request.at)
+                reason = (
+                    f"the row {request.name!r} equals the row {twin.name!r} of {line}; remove one"
+                )
             mistakes.append(Mistake(request.at, request.path, reason))
             continue
         valid_rows[spec] = Row(request.name, spec, _changes(base, request.layer, spec))
@@ -110,13 +108,6 @@ def _why_name_is_taken(request: _Request, requests: Mapping[str, _Request]) -> s
     line = requests[request.name].at.seen_from(request.at)
     way_out = "remove one" if request.is_grid else "choose another name"
     return f"{line} already has a row {request.name!r}; {way_out}"
-
-
-def _why_duplicate(request: _Request, twin: Row, requests: Mapping[str, _Request]) -> str:
-    if twin.name == BASELINE:
-        return f"the row {request.name!r} changes nothing: it equals the baseline"
-    line = requests[twin.name].at.seen_from(request.at)
-    return f"the row {request.name!r} equals the row {twin.name!r} of {line}; remove one"
 
 
 def _changes(base: Node, layer: Node, spec: RunSpec) -> dict[str, Any]:

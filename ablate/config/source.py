@@ -44,12 +44,9 @@ def source_of(label: str, content: bytes, path: Path | None = None) -> Source:
 
 
 def parse(source: Source, mistakes: list[Mistake], path: str = "") -> Node | None:
-    """Return the tree of a text; None if it is empty.
+    """Return the tree of a text; None if it is empty. Adds to ``mistakes``.
 
-    Args:
-        source: the text.
-        mistakes: a list to add to.
-        path: of the tree, if the text begins with it and one more character, as ``--set`` does.
+    ``path`` is that of the tree if the text begins with it and one more character, as in ``--set``.
 
     Raises:
         UnreadableError: if it is not YAML, or holds several documents.
@@ -59,7 +56,13 @@ def parse(source: Source, mistakes: list[Mistake], path: str = "") -> Node | Non
         root = _compose(" " * (len(path) + 1) + text[len(path) + 1 :] if path else text)
         return None if root is None else _Reader(source, mistakes).node(root, path=path)
     except yaml.MarkedYAMLError as error:
-        raise _not_yaml(error, source) from error
+        mark, opening, problem = error.problem_mark, error.context_mark, error.problem or ""
+        assert mark is not None
+        is_open = "expected ','" in problem or "end of stream" in problem
+        if is_open and opening and opening.line != mark.line:  # a bracket or quote not closed
+            mark = opening
+        reason = _sentence(error, mark, source)
+        raise _unreadable(source, mark.line + 1, mark.column + 1, reason) from error
     except yaml.reader.ReaderError as error:
         lines = text[: error.position].split("\n")
         reason = control_reason(chr(error.character))
@@ -71,10 +74,7 @@ def parse(source: Source, mistakes: list[Mistake], path: str = "") -> Node | Non
 def dump(value: Any, *, width: int = 80, flow: bool | None = False) -> str:
     """Return a value as YAML that parsers of YAML 1.2 read with the same types, keys in order.
 
-    Args:
-        value: of the types that YAML has.
-        width: of a line, in characters.
-        flow: whether in one line, with braces and brackets; None does so with the innermost.
+    ``flow`` writes it in one line, with braces and brackets; None does so with the innermost.
     """
     return yaml.dump(
         value,
@@ -229,16 +229,6 @@ def _whole(text: str, base: int) -> int | float:
     except (OverflowError, ValueError):  # ValueError: more digits than Python reads
         return -math.inf if text.startswith("-") else math.inf
     return number
-
-
-def _not_yaml(error: yaml.MarkedYAMLError, source: Source) -> UnreadableError:
-    """Return the error with its position; that of a bracket or quote, if it is not closed."""
-    mark, opening = error.problem_mark, error.context_mark
-    assert mark is not None
-    is_open = "expected ','" in (error.problem or "") or "end of stream" in (error.problem or "")
-    if is_open and opening and opening.line != mark.line:
-        mark = opening
-    return _unreadable(source, mark.line + 1, mark.column + 1, _sentence(error, mark, source))
 
 
 def _sentence(error: yaml.MarkedYAMLError, mark: yaml.Mark, source: Source) -> str:
