@@ -143,12 +143,9 @@ _RULES: dict[str, dict[str, Rule]] = {
 def _wrap(entry: Entry, name: str) -> Callable[[], None]:
     """Wrap a method of a part's class; return a function that restores it."""
     cls, own = entry.cls, vars(entry.cls).get(name)
+    rule = _RULES.get(entry.slot, {}).get(name)
     method = getattr(cls, name)
-    if name == "__init__":
-        wrapper = _constructor(entry, method)
-    else:
-        wrapper = _checked(entry, method, _RULES[entry.slot][name])
-    setattr(cls, name, wrapper)
+    setattr(cls, name, _checked(entry, method, rule) if rule else _constructor(entry, method))
 
     def restore() -> None:
         if own is None:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
 import torch
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from torch import Tensor, nn
 
-from ablate.contracts.tiny import PAD, Case, accepted, alternatives, choices, ids, scrambled
+from ablate.contracts.tiny import (
+    PAD,
+    Case,
+    accepted,
+    accepts,
+    alternatives,
+    choices,
+    ids,
+    scrambled,
+)
 from ablate.model import Transformer
 
 _ODD: tuple[Any, ...] = (None, True, -1e30, "something else", [], {"a": 1})
@@ -25,7 +33,7 @@ def typed(case: Case) -> None:
     for name, field in case.entry.options.model_fields.items():
         reader: TypeAdapter[Any] = TypeAdapter(field.rebuild_annotation(), config={"strict": True})
         case.demand(
-            not all(_accepts(reader, value) for value in _ODD),
+            not all(accepts(reader, value) for value in _ODD),
             f"the option {name!r} accepts any value; give it a type, as in `{name}: PositiveFloat`",
         )
         case.demand(
@@ -48,7 +56,9 @@ def effective(case: Case) -> None:
             behaviours = {str(value): _behaviour(case, n_layers, **value) for value in values}
             # One that must be given has no default: the model without it has the first value.
             unchanged = {} if field.is_required() else {"{}": default(n_layers)}
-            same = _same_models(unchanged | behaviours)
+            models = [(name, b) for name, b in (unchanged | behaviours).items() if b is not None]
+            pairs = combinations(models, 2)
+            same = next((f"{x[0]} and {y[0]}" for x, y in pairs if not differ(x[1], y[1])), "")
             if not same and None not in behaviours.values():
                 break
         case.demand(
@@ -102,33 +112,23 @@ def _behaviour(case: Case, n_layers: int, **options: Any) -> Behaviour | None:
     return None if model is None else Behaviour(model)
 
 
-def _same_models(behaviours: Mapping[str, Behaviour | None]) -> str:
-    """Return the names of the first two models that do not differ; empty if all differ."""
-    models = [(name, behaviour) for name, behaviour in behaviours.items() if behaviour is not None]
-    for (one, left), (other, right) in combinations(models, 2):
-        if not differ(left, right):
-            return f"{one} and {other}"
-    return ""
-
-
 def differ(left: Behaviour, right: Behaviour) -> bool:
-    """Return whether two models differ in initial weights, output, or output in training."""
+    """Return whether two models differ in initial weights, output, or output in training.
+
+    Weights are compared by their shapes and the distribution of each.
+    """
 
     def outputs_differ(one: Tensor, other: Tensor) -> bool:
         return one.shape != other.shape or not torch.allclose(one, other, atol=1e-9, rtol=0)
 
+    shapes, others = ({n: w.shape for n, w in x.weights.items()} for x in (left, right))
+    if shapes != others:
+        return True
     return (
-        _weights_differ(left.weights, right.weights)
+        any(not _are_alike(w, right.weights[name]) for name, w in left.weights.items())
         or outputs_differ(left.output, right.output)
         or outputs_differ(left.trained_output, right.trained_output)
     )
-
-
-def _weights_differ(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
-    """Compare the initial weights: their shapes, and the distribution of each."""
-    if {n: w.shape for n, w in left.items()} != {n: w.shape for n, w in right.items()}:
-        return True
-    return any(not _are_alike(w, right[name]) for name, w in left.items())
 
 
 def _are_alike(one: Tensor, other: Tensor) -> bool:
@@ -138,11 +138,3 @@ def _are_alike(one: Tensor, other: Tensor) -> bool:
         return False
     tails = [float(w.abs().max()) / max(m, 1e-30) for w, m in zip((one, other), means, strict=True)]
     return one.numel() <= 200 or math.isclose(*tails, rel_tol=0.3)
-
-
-def _accepts(reader: TypeAdapter[Any], value: object) -> bool:
-    try:
-        reader.validate_python(value)
-    except ValidationError:
-        return False
-    return True

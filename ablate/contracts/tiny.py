@@ -103,10 +103,7 @@ def companions(entry: Entry) -> Iterator[dict[str, str]]:
 def choices(slot: str, name: str, **options: Any) -> dict[str, Any]:
     """Return the changes for one part: its companion, and three layers if it relates layers.
 
-    Args:
-        slot: of the part.
-        name: of the part.
-        **options: of the part; those that must be given get some value.
+    Options that must be given get some value.
     """
     choice = {**required(lookup(slot, name)), **options}
     whole = {"name": name, **choice} if choice else name
@@ -186,12 +183,19 @@ def alternatives(entry: Entry, option: str) -> Iterator[Any]:
     reader: TypeAdapter[Any] = TypeAdapter(field.rebuild_annotation(), config={"strict": True})
     default = None if field.is_required() else field.get_default(call_default_factory=True)
     for value in (*literals, *plain):
-        try:
-            accepted = reader.validate_python(value)
-        except ValidationError:
-            continue
-        if accepted != default and type(accepted) is type(value):
-            yield value
+        if accepts(reader, value):
+            read = reader.validate_python(value)
+            if read != default and type(read) is type(value):
+                yield value
+
+
+def accepts(reader: TypeAdapter[Any], value: object) -> bool:
+    """Return whether a value is of a type."""
+    try:
+        reader.validate_python(value)
+    except ValidationError:
+        return False
+    return True
 
 
 def _literals(annotation: Any) -> Iterator[tuple[Any, ...]]:

@@ -91,10 +91,21 @@ def checkpoints_continue(case: Case) -> None:
     whole, continued = _optimizer(case), _optimizer(case)
     _descend(*whole, 0.01, 6)
     _descend(*continued, 0.01, 3)
+    file = io.BytesIO()
+    loaded: dict[str, Any] = {}
+    with suppress(pickle.PickleError, AttributeError, TypeError):
+        torch.save(continued[1].state_dict(), file)
+        file.seek(0)
+        loaded = torch.load(file, weights_only=True)  # as a checkpoint is read
+    case.demand(
+        bool(loaded),
+        "its state dict cannot be read from a checkpoint, so that an interrupted run cannot go on; "
+        "keep only tensors, texts, Python's numbers, lists and dicts in self.state",
+    )
     restored = _optimizer(case)
     for parameter, old in zip(restored[0], continued[0], strict=True):
         parameter.data.copy_(old)
-    restored[1].load_state_dict(_reread(case, continued[1].state_dict()))
+    restored[1].load_state_dict(loaded)
     _descend(*restored, 0.01, 3)
     case.demand(
         all(torch.equal(p, q) for p, q in zip(whole[0], restored[0], strict=True)),
@@ -174,22 +185,6 @@ def _optimizer(case: Case) -> tuple[list[nn.Parameter], torch.optim.Optimizer]:
     )
     groups = [Group([matrix], is_matrix=True), Group([vector], is_matrix=False, rate=0.5)]
     return [matrix, vector], build(Optimizer, choice_of(case.entry)).make(groups)
-
-
-def _reread(case: Case, state: dict[str, Any]) -> dict[str, Any]:
-    """Return an optimizer's state as a checkpoint gives it back, which holds plain data only."""
-    file = io.BytesIO()
-    loaded: dict[str, Any] = {}
-    with suppress(pickle.PickleError, AttributeError, TypeError):
-        torch.save(state, file)
-        file.seek(0)
-        loaded = torch.load(file, weights_only=True)
-    case.demand(
-        bool(loaded),
-        "its state dict cannot be read from a checkpoint, so that an interrupted run cannot go on; "
-        "keep only tensors, texts, Python's numbers, lists and dicts in self.state",
-    )
-    return loaded
 
 
 def _descend(

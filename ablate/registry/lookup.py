@@ -15,11 +15,7 @@ P = TypeVar("P", bound=Part)
 
 
 def lookup(slot: str, name: str) -> Entry:
-    """Find a part by name.
-
-    Raises:
-        ValueError: with the nearest name, and all that are registered.
-    """
+    """Find a part by name; a ValueError has the nearest name, and all that are registered."""
     table = filled_table()[slot]
     if name in table:
         return table[name]
@@ -50,13 +46,9 @@ def choose(slot: type[Part], name: str, **options: Any) -> Choice:
 
 
 def build(slot: type[P], choice: Choice, *arguments: object, at: str = "") -> P:
-    """Make the chosen part.
+    """Make the chosen part with the positional arguments of its slot's contract.
 
-    Args:
-        slot: the contract that the part implements.
-        choice: name and options, as the YAML gives them.
-        *arguments: the positional arguments of the slot's contract.
-        at: the dotted path of the choice in the experiment, for the message of a refusal.
+    ``at`` is the dotted path of the choice in the experiment, for the message of a refusal.
 
     Raises:
         RefusedError: if the part refuses its arguments.

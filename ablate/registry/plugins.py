@@ -170,7 +170,13 @@ def _run(plugin: Plugin, root: Path, run: Callable[[], object]) -> None:
             if entry.origin is None and name not in old_table.get(slot, {})
         ]
         for entry in new:
-            _check_module(entry, plugin)
+            module = entry.cls.__module__
+            if module != plugin.module and not module.startswith(f"{plugin.module}."):
+                raise PluginError(
+                    f"{plugin.name}: {entry.slot} {entry.name!r} is defined in the module "
+                    f"{module}, which the hash of the plugin does not cover; define it in the "
+                    "plugin itself"
+                )
             TABLE[entry.slot][entry.name] = replace(entry, origin=plugin)
         others: list[type] = []  # of formats of tables, and of what else is no part
         for contract in EXTENSIBLE:
@@ -218,24 +224,10 @@ def _package_of(module: str) -> tuple[str, Path]:
     raise ModuleNotFoundError(f"{module!r} has no file")
 
 
-def _check_module(entry: Entry, plugin: Plugin) -> None:
-    """Raise a PluginError if the hash of the plugin does not cover the class of the part."""
-    module = entry.cls.__module__
-    if module != plugin.module and not module.startswith(f"{plugin.module}."):
-        raise PluginError(
-            f"{plugin.name}: {entry.slot} {entry.name!r} is defined in the module {module}, which "
-            "the hash of the plugin does not cover; define it in the plugin itself"
-        )
-
-
 def _message(plugin: Plugin, root: Path, error: BaseException) -> str:
     """Return the reason of an error, after the line of the plugin that it comes from."""
     frames = traceback.extract_tb(error.__traceback__)
-    lines = [
-        (frame.filename, frame.lineno)
-        for frame in frames
-        if Path(frame.filename).is_relative_to(root)
-    ]
+    lines = [(f.filename, f.lineno) for f in frames if Path(f.filename).is_relative_to(root)]
     if isinstance(error, SyntaxError) and Path(error.filename or "").is_relative_to(root):
         lines.append((error.filename or "", error.lineno))
     file, line = lines[-1] if lines else (str(root), 1)

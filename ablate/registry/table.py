@@ -269,11 +269,7 @@ def contract_of(cls: type[Part]) -> type[Part]:
 
 @contextmanager
 def refusals(at: str) -> Iterator[None]:
-    """Turn the ValueError by which a part refuses into a `RefusedError` with the choice's path.
-
-    Args:
-        at: the dotted path of the choice in the experiment.
-    """
+    """Turn the ValueError by which a part refuses into a `RefusedError` with the choice's path."""
     try:
         yield
     except RefusedError:
