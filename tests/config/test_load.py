@@ -10,7 +10,6 @@ import yaml
 
 from ablate import config
 from ablate.config import Experiment, RunSpec
-from ablate.config.inheritance import inherited
 from ablate.config.runs import locate
 from ablate.errors import SpecError
 from ablate.registry import Choice, lookup
@@ -104,11 +103,6 @@ def test_a_stack_adds_to_what_both_share(folder: Folder) -> None:
     assert encoder.cross_attention is None
 
 
-def test_another_name_in_a_stack_is_another_part(folder: Folder) -> None:
-    text = "model: {position: {name: sinusoidal, base: 50}, decoder: {position: learned}}"
-    assert folder.baseline(text).model.stack("decoder").position.name == "learned"
-
-
 def test_cross_attention_follows_the_decoder(folder: Folder) -> None:
     text = "model: {decoder: {attention: {bias: false}%s}}"
     shared = folder.baseline(text % "").model.stack("decoder")
@@ -132,18 +126,6 @@ def test_every_spelling_is_one_run(folder: Folder, spelling: str) -> None:
 
 
 # merging
-
-
-def test_another_name_keeps_no_option_and_the_same_name_keeps_all(folder: Folder) -> None:
-    folder.write("parent.yaml", "model: {position: {name: sinusoidal, base: 50}}")
-    same = folder.baseline(
-        "extends: parent.yaml\nmodel: {position: {name: sinusoidal, layout: halves}}"
-    ).model.position
-    assert same.options == {"exponent": "paper", "layout": "halves", "base": 50.0, "first": 0}
-    nameless = folder.baseline("extends: parent.yaml\nmodel: {position: {layout: halves}}")
-    assert nameless.model.position == same
-    other = folder.baseline("extends: parent.yaml\nmodel: {position: {name: learned}}")
-    assert other.model.position.options == {"init_std": "inv_sqrt_d"}
 
 
 def test_a_later_length_of_training_replaces_an_earlier_one(folder: Folder) -> None:
@@ -194,23 +176,6 @@ def test_a_nameless_option_of_a_stack_merges_with_the_part_that_it_inherits(
         default = lookup(key.removeprefix("cross_"), name).choose({})
         merged = Choice(name=name, options=default.options | options)
         assert choice == (merged if name == inherited_name else default)
-
-
-@pytest.mark.parametrize(
-    ("path", "chain"),
-    [
-        (
-            "model.decoder.cross_attention.bias",
-            ["model.decoder.attention.bias", "model.attention.bias"],
-        ),
-        ("model.encoder.norm", ["model.norm"]),
-        ("model.norm", []),
-        ("training.decoder.norm", []),
-    ],
-)
-def test_what_is_inherited_from_where(path: str, chain: list[str]) -> None:
-    first, *others = (".".join(map(str, steps)) for steps in inherited(path.split(".")))
-    assert (first, others) == (path, chain)
 
 
 # extends
@@ -426,11 +391,6 @@ def test_equal_choices_have_equal_hashes() -> None:
     assert len({hash(choice(x={"a": [n]})) for n in range(100)}) == 100
 
 
-def test_rows_of_two_kinds_may_not_share_a_name(folder: Folder) -> None:
-    text = "variants: {norm=rms: {model.residual: pre}}\ngrid: {model.norm: [rms]}"
-    assert folder.reasons(text) == ["line 1 already has a row 'norm=rms'; remove one"]
-
-
 # overrides
 
 
@@ -453,12 +413,6 @@ def test_a_later_override_wins_and_options_merge(folder: Folder) -> None:
 def test_overrides_reach_rows_too(folder: Folder) -> None:
     overrides = ("variants.a.model.norm=rms", "grid.model.residual=[pre]")
     assert names(folder.load("corpus: synthetic", *overrides)) == ["baseline", "a", "residual=pre"]
-
-
-def test_overriding_the_corpus(folder: Folder) -> None:
-    overrides = ("corpus={name: multi30k, src: en}", "corpus.tgt=fr")
-    corpus = folder.baseline("corpus: synthetic", *overrides).corpus
-    assert (corpus.name, corpus.options["tgt"]) == ("multi30k", "fr")
 
 
 # runs and positions
