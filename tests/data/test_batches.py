@@ -14,7 +14,6 @@ from ablate.data.batches import Batches, Encoded
 from ablate.data.order import _strips, bounds, padding, sorting
 from ablate.data.ragged import Ragged, Rows
 from ablate.data.tokenizer import BOS, EOS, PAD
-from tests.data.texts import multi30k_and_bpe, needs_multi30k
 from tests.fake_cuda import CudaMachine
 
 
@@ -44,19 +43,6 @@ def test_every_row_comes_exactly_once_in_every_epoch(split: Encoded, batches: Ba
         assert sorted(rows.tolist()) == list(range(len(split)))
     measured = torch.cat([batch.index for batch in batches.in_order()])
     assert sorted(measured.tolist()) == list(range(len(split)))
-
-
-def test_no_batch_is_larger_than_allowed(split: Encoded, batches: Batches) -> None:
-    for rows in batches.epoch(1, 0):
-        assert len(rows) * split.tgt.lengths[rows].max() <= 200
-
-
-def test_a_pair_longer_than_a_batch_is_a_batch_of_its_own() -> None:
-    split = Encoded(
-        Ragged.of([[5, EOS]] * 3), Ragged.of([[5, EOS], [5, 5, 5, 5, 5, EOS], [5, EOS]])
-    )
-    actual = [rows.tolist() for rows in Batches(split, 4, PAD).epoch(0, 0)]
-    assert sorted(map(sorted, actual)) == [[0, 2], [1]]
 
 
 def test_every_epoch_has_the_same_number_of_batches(batches: Batches) -> None:
@@ -93,12 +79,6 @@ def test_a_batch_holds_its_rows_with_bos_in_front_and_eos_at_the_end(
             assert batch.tgt_in[i].tolist() == [BOS, *tgt[:-1], *fill]
 
 
-def test_the_order_of_measuring_is_not_random(batches: Batches) -> None:
-    one, other = ([batch.index.tolist() for batch in batches.in_order()] for _ in range(2))
-    assert one == other
-    assert len(one) == batches.n_per_epoch
-
-
 def test_a_batch_moves_with_everything_the_model_reads(batches: Batches) -> None:
     batch = batches.make(batches.epoch(0, 0)[0])
     same = batch.to("cpu")
@@ -126,18 +106,6 @@ def test_ragged_keeps_sentences() -> None:
     assert list(Ragged.of([])) == []
     with pytest.raises(IndexError):
         ragged[3]
-
-
-@needs_multi30k
-def test_little_of_a_real_batch_is_padding() -> None:
-    text, tokenizers = multi30k_and_bpe("tok")
-    batches = Batches(Encoded.encode(tokenizers, text.train), 4096, PAD)
-    epoch = [batches.make(rows) for rows in batches.epoch(1, 0)]
-    n_tokens = sum(batch.n_tokens for batch in epoch)
-    assert 1 - n_tokens / sum(batch.tgt_out.numel() for batch in epoch) < 0.05
-    n_src = sum(int((batch.src != PAD).sum()) for batch in epoch)
-    n_positions = sum(batch.tgt_out.numel() + batch.src.numel() for batch in epoch)
-    assert 1 - (n_tokens + n_src) / n_positions < 0.05
 
 
 def likely_lengths(n: int, spread: float, seed: int = 0) -> tuple[Rows, Rows]:
@@ -259,14 +227,6 @@ def test_pairs_of_plain_order_are_measured_from_the_shortest_target_on() -> None
     (batch,) = batches.in_order()
     keys = [(int(lengths[row]), int(sources.lengths[row])) for row in batch.index]
     assert keys == sorted(keys)
-
-
-def test_taking_rows_keeps_source_and_target_together(split: Encoded) -> None:
-    rows = np.array([7, 3, 3, 499])
-    taken = split.take(rows)
-    for i, row in enumerate(rows):
-        assert taken.src[i].tolist() == split.src[row].tolist()
-        assert taken.tgt[i].tolist() == split.tgt[row].tolist()
 
 
 def test_the_mean_of_tokens_is_over_the_batches_of_an_epoch(batches: Batches) -> None:

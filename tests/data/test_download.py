@@ -10,12 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from ablate import api
 from ablate.data import download
-from ablate.data.corpus import Corpus, CorpusText
+from ablate.data.corpus import CorpusText
 from ablate.data.download import Remote, RemoteCorpus
 from ablate.errors import DataError
-from ablate.registry import build, choose
 from tests.data.server import Site
 
 CONTENT = bytes(range(256)) * 2000
@@ -111,40 +109,25 @@ def test_a_missing_file_names_url_reason_and_where_to_put_it(site: Site, cache: 
     assert f"put it into the folder {folder} as a.bin" in str(error.value)
 
 
-def test_the_advice_names_the_users_folder_if_there_is_one(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path))
-    with pytest.raises(DataError) as error:
-        things().fetch(quiet)
-    put(tmp_path)
-    assert f"the folder {things().path(PINNED).parent} as a.bin" in str(error.value)
-
-
 def test_a_missing_connection_is_reported() -> None:
     with pytest.raises(DataError, match="no connection"):
         things().fetch(quiet)
 
 
-def test_a_broken_transfer_is_continued(site: Site) -> None:
-    site.files[ASKED] = CONTENT
-    site.breaks_after = 100_000
+@pytest.mark.parametrize(
+    ("remote", "knows_ranges"), [(PINNED, True), (PINNED, False), (UNPINNED, True)]
+)
+def test_a_broken_transfer_of_a_pinned_file_is_continued_if_the_server_can(
+    site: Site, remote: Remote, knows_ranges: bool
+) -> None:
+    site.files[ASKED], site.breaks_after, site.knows_ranges = CONTENT, 100_000, knows_ranges
     with pytest.raises(DataError, match="ended after 100000 of 512000 bytes"):
-        things().fetch(quiet)
-    assert not things().is_available()
+        things(remote).fetch(quiet)
+    assert not things(remote).is_available()
     site.breaks_after = None
-    assert things().path(PINNED).read_bytes() == CONTENT
-    assert site.requests == [(ASKED, None), (ASKED, "bytes=100000-")]
-
-
-def test_a_server_without_ranges_starts_over(site: Site) -> None:
-    site.files[ASKED] = CONTENT
-    site.knows_ranges = False
-    site.breaks_after = 100_000
-    with pytest.raises(DataError):
-        things().fetch(quiet)
-    site.breaks_after = None
-    assert things().path(PINNED).read_bytes() == CONTENT
+    assert things(remote).path(remote).read_bytes() == CONTENT
+    second = "bytes=100000-" if remote is PINNED else None
+    assert site.requests == [(ASKED, None), (ASKED, second)]
 
 
 def test_a_part_that_is_already_whole_is_taken(site: Site, cache: Path) -> None:
@@ -168,16 +151,6 @@ def test_without_a_pin_the_first_copy_is_trusted_and_no_other(site: Site) -> Non
         things(UNPINNED).fetch(quiet)
 
 
-def test_an_unpinned_transfer_is_not_continued(site: Site) -> None:
-    site.files[ASKED] = CONTENT
-    site.breaks_after = 1000
-    with pytest.raises(DataError):
-        things(UNPINNED).fetch(quiet)
-    site.breaks_after = None
-    things(UNPINNED).fetch(quiet)
-    assert site.requests == [(ASKED, None), (ASKED, None)]
-
-
 def test_the_fingerprint_of_pinned_files_needs_no_files() -> None:
     other = Remote(PINNED.path, URL, "0" * 64)
     assert things().fingerprint() == things().fingerprint()
@@ -192,51 +165,33 @@ def test_threads_that_fetch_at_once_download_once(site: Site) -> None:
     assert site.requests == [(ASKED, None)]
 
 
-def test_an_unwritable_cache_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("remote", [PINNED, UNPINNED])
+def test_an_unwritable_cache_is_reported(
+    remote: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it cannot keep the hash of a file of the user's own."""
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "file"))
+    if remote is UNPINNED:
+        put(tmp_path)
+        monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path))
     with pytest.raises(DataError, match=r"\$ABLATE_CACHE moves the cache"):
-        things().fetch(quiet)
+        things(remote).fetch(quiet)
 
 
-def test_a_cache_that_cannot_keep_the_first_hash_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("line_every_s", [60.0, 0.0])
+def test_a_pipe_gets_a_line_now_and_then_and_no_progress_bar(
+    site: Site,
+    line_every_s: float,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path))
-    file = tmp_path / "things" / UNPINNED.path
-    file.parent.mkdir(parents=True)
-    file.write_bytes(CONTENT)
-    (tmp_path / "file").write_text("in the way")
-    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "file"))
-    with pytest.raises(DataError, match=r"\$ABLATE_CACHE moves the cache"):
-        things(UNPINNED).fingerprint()
-
-
-def test_to_fetch_what_is_there_checks_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path))
-    corpus = build(Corpus, choose(Corpus, "multi30k"))
-    assert isinstance(corpus, RemoteCorpus)
-    for remote in corpus.remotes:
-        file = tmp_path / "multi30k" / remote.path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(b"cut short")
-    with pytest.raises(DataError, match="has the wrong content"):
-        api.fetch_corpus("multi30k")
-
-
-def test_a_pipe_gets_no_progress_bar(site: Site, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(download, "_LINE_EVERY_S", line_every_s)
     site.files[ASKED] = CONTENT
     things().fetch(quiet)
-    assert capfd.readouterr() == ("", "")
-
-
-def test_a_pipe_gets_a_line_now_and_then(
-    site: Site, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(download, "_LINE_EVERY_S", 0.0)
-    site.files[ASKED] = CONTENT
-    things().fetch(quiet)
-    assert capfd.readouterr().err.splitlines()[-1] == "a.bin: 0.5 of 0.5 MiB are downloaded"
+    lines = capfd.readouterr().err.splitlines()
+    last = [] if line_every_s else ["a.bin: 0.5 of 0.5 MiB are downloaded"]
+    assert lines[-1:] == last
 
 
 def test_a_terminal_gets_one_on_standard_error(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

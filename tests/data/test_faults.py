@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 from ablate import config
 from ablate.cli.app import app
-from ablate.config.identity import canonical
 from ablate.data.corpus import Bitext, Corpus, CorpusText
 from ablate.data.faults import faults, overlap
 from ablate.data.files import Files
@@ -185,23 +184,6 @@ def test_the_mistake_stands_at_the_line_of_the_test(folder: Path) -> None:
     )
     with pytest.raises(SpecError, match=r"x.yaml:8:\d+: corpus.tests.news: 100 of 100"):
         check(config.load(folder / "x.yaml"))
-
-
-def test_runs_keep_their_names_where_nothing_is_accepted_or_dropped(folder: Path) -> None:
-    spec = config.RunSpec.model_validate(
-        {
-            "corpus": {
-                "name": "files",
-                "src": "en",
-                "tgt": "de",
-                "train": ["a.en", "a.de"],
-                "dev": ["b.en", "b.de"],
-                "tests": {"news": ["c.en", "c.de"]},
-            }
-        }
-    )
-    assert {"overlap", "accept"} <= set(spec.corpus.options)
-    assert not {"overlap", "accept"} & set(canonical(spec)["corpus"])
 
 
 def test_the_command_lists_faults_and_ends_with_1_if_one_is_an_error(folder: Path) -> None:

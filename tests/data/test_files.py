@@ -156,24 +156,15 @@ def test_a_path_that_the_system_refuses_is_reported_with_the_reason(folder: Path
         refused.fetch(print)
 
 
-def test_a_file_in_a_closed_folder_is_reported_with_the_reason(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(path: Path, **_: object) -> object:
-        raise PermissionError(errno.EACCES, "Permission denied", str(path))
-
-    monkeypatch.setattr(Path, "stat", refuse)
-    assert why_unreadable(folder / "train.en") == "cannot be read: Permission denied"
-
-
+@pytest.mark.parametrize("refused", ["stat", "open"])
 def test_a_file_that_may_not_be_read_is_reported_with_the_reason(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, refused: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(path: Path, *_: object, **__: object) -> object:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     assert why_unreadable(folder / "train.en") is None
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(Path, refused, refuse)
     assert why_unreadable(folder / "train.en") == "cannot be read: Permission denied"
 
 

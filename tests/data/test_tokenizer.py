@@ -24,7 +24,7 @@ from ablate.data.tokenizer import (
 )
 from ablate.errors import DataError
 from ablate.registry import build, choose, slots
-from tests.data.texts import corpus_text, multi30k_and_bpe, needs_multi30k
+from tests.data.texts import corpus_text
 
 NAMES = sorted(slots()["tokenizer"])
 SIZED = [n for n in NAMES if "vocab_size" in slots()["tokenizer"][n].options.model_fields]
@@ -65,13 +65,6 @@ def test_decoding_gives_the_sentence_back_up_to_white_space(
     for ids in (*encoded, *tokenizers.encode_src(text.train.src)):
         assert ids[-1] == EOS
         assert not {PAD, BOS, EOS, UNK} & set(ids[:-1])
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_training_twice_gives_the_same_tokenizers(name: str) -> None:
-    text = corpus_text(500)
-    one, other = (trained_pair(name, text).to_json() for _ in range(2))
-    assert one == other
 
 
 @pytest.mark.e2e
@@ -121,12 +114,6 @@ def test_the_vocabulary_is_never_larger_than_asked_for(name: str) -> None:
     assert larger.n_src > vocabulary.n_src or name == "word"
 
 
-@pytest.mark.parametrize("name", ["bpe", "unigram"])
-def test_a_vocabulary_too_small_for_the_characters_is_refused(name: str) -> None:
-    with pytest.raises(DataError, match=r"vocab_size is 10, but the text needs \d+"):
-        trained_pair(name, corpus_text(), vocab_size=10)
-
-
 @pytest.mark.parametrize("name", SIZED)
 def test_a_vocabulary_without_room_for_the_special_ids_is_refused(name: str) -> None:
     with pytest.raises(ValidationError, match="vocab_size"):
@@ -156,18 +143,6 @@ def test_separators_that_are_no_white_space_are_pieces_of_the_text(name: str) ->
     assert not any(UNK in ids for ids in tokenizers.encode_tgt(lines))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_tokenizers_survive_json(name: str) -> None:
-    text = corpus_text()
-    for joint in (True, False):
-        tokenizers = trained_pair(name, text, joint=joint)
-        again = TokenizerPair.from_json(tokenizers.to_json())
-        assert again.fingerprint == tokenizers.fingerprint
-        assert again.vocabulary == tokenizers.vocabulary
-        assert again.encode_src(HARD) == tokenizers.encode_src(HARD)
-        assert again.encode_tgt(HARD) == tokenizers.encode_tgt(HARD)
-
-
 def test_other_json_is_refused() -> None:
     for broken in ("", "{}", '{"src": "{}", "tgt": null}', "[1]"):
         with pytest.raises(DataError, match="not a trained tokenizer"):
@@ -192,16 +167,6 @@ def test_tokenised_text_is_split_at_white_space_alone() -> None:
 def test_an_empty_corpus_trains_nothing() -> None:
     with pytest.raises(DataError, match="no text to train"):
         trained_pair("bpe", replace(corpus_text(), train=Bitext((), ())))
-
-
-@needs_multi30k
-@pytest.mark.parametrize("form", ["raw", "tok"])
-def test_real_text_comes_back(form: str) -> None:
-    text, tokenizers = multi30k_and_bpe(form)
-    lines = text.train.tgt
-    assert tokenizers.vocabulary.n_src == 10_000
-    for line, ids in zip(lines, tokenizers.encode_tgt(lines), strict=True):
-        assert tokenizers.decode_tgt(ids) == " ".join(line.split())
 
 
 def test_a_word_is_kept_from_the_least_frequency_on() -> None:

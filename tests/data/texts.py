@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import random
 
 import pytest
 
 from ablate.data.corpus import Bitext, Corpus, CorpusText
-from ablate.data.tokenizer import Tokenizer, TokenizerPair
 from ablate.registry import build, choose
 
 REAL_CORPORA = os.environ.get("ABLATE_CORPORA")
@@ -48,11 +46,3 @@ def multi30k(monkeypatch: pytest.MonkeyPatch, **options: object) -> CorpusText:
     assert REAL_CORPORA is not None
     monkeypatch.setenv("ABLATE_CORPORA", REAL_CORPORA)
     return build(Corpus, choose(Corpus, "multi30k", **options)).load()
-
-
-@functools.cache
-def multi30k_and_bpe(form: str) -> tuple[CorpusText, TokenizerPair]:
-    """Return the real corpus, and the tokenizers of 10,000 entries that it trains, once."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        text = multi30k(monkeypatch, form=form)
-        return text, build(Tokenizer, choose(Tokenizer, "bpe", vocab_size=10_000)).train(text)
