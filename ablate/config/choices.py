@@ -61,9 +61,7 @@ def _with_values(
 def with_match(experiment: Experiment, values: Mapping[str, int | None]) -> Experiment:
     """Return an experiment with the values that its rows are matched by.
 
-    Args:
-        experiment: with a ``match``.
-        values: by row; None if not known yet. Rows without one stay as they are.
+    A value is None if it is not known yet; rows without one stay as they are.
 
     Raises:
         MistakesError: if a row cannot have such a value.
@@ -93,23 +91,14 @@ def unmatched(experiment: Experiment, reasons: Mapping[str, str]) -> MistakesErr
 
 @dataclass(frozen=True)
 class Tuning:
-    """The runs by which every row's values are chosen.
-
-    Attributes:
-        experiment: its rows are the candidates, its seeds those of tuning.
-        candidates: names of the candidates of each row.
-    """
+    """The runs by which every row's values are chosen: rows are candidates, named by row."""
 
     experiment: Experiment
     candidates: Mapping[str, tuple[str, ...]]
 
 
 def tuning_of(experiment: Experiment) -> Tuning:
-    """Return the candidates of an experiment with a ``tune``.
-
-    Raises:
-        MistakesError: if a row cannot have one of the values.
-    """
+    """Return the candidates of an experiment with a ``tune``, or raise why a row can have none."""
     mistakes: list[Mistake] = []
     assert experiment.tune is not None
     results: dict[str, _Result] = {}

@@ -1,7 +1,6 @@
-"""The specification of one run, as frozen data.
+"""The specification of one run, as frozen data in one canonical form.
 
-Every model fills in its defaults and brings itself into one canonical form, so that two spellings
-of one run are equal. The choices of one stack add to those that both stacks share.
+Two spellings of one run are equal. The choices of one stack add to those that both stacks share.
 """
 
 from __future__ import annotations
@@ -32,11 +31,9 @@ from ablate.registry import AddedOption, Choice, FilePaths, Frozen, lookup
 
 @dataclass(frozen=True)
 class PartField:
-    """Marks a field as the choice of a part; reads ``learned`` as ``{name: learned}``.
+    """Marks a field as the choice of a part of a slot; reads ``learned`` as ``{name: learned}``.
 
-    Attributes:
-        name: the registry's slot.
-        default: the part of a choice without a name.
+    A choice without a name is of the part ``default``.
     """
 
     name: str
@@ -69,12 +66,7 @@ class PerSide:
 
 
 class OneOf(Frozen):
-    """A mapping with at most one of a few alternative keys.
-
-    Attributes:
-        alternatives: those keys.
-        default: the value of the first of them if none is given.
-    """
+    """A mapping with one of a few alternative keys; the first has a default if none is given."""
 
     alternatives: ClassVar[tuple[str, ...]]
     default: ClassVar[int]

@@ -45,9 +45,9 @@ _IS_EMPTY = "changes nothing; give a change, as in {model.norm: rms}"
 def read(path: Path, overrides: Sequence[str], mistakes: list[Mistake]) -> tuple[Node, bool]:
     """Return a file, its parents and the overrides, merged, and whether all could be read.
 
-    Adds mistakes. Parents come first, in the order they are named and each with its own parents, so
-    that the right one wins over the left; then the file; then the overrides. A row that is null is
-    removed, with the published numbers that layers below its null have for it. Plugins are loaded.
+    Adds mistakes. Of the parents, each with its own, the right one wins over the left; then come
+    the file and the overrides. A row that is null is removed, with its published numbers below.
+    Plugins are loaded.
 
     Raises:
         UnreadableError: if a file cannot be read.

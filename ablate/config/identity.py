@@ -26,17 +26,13 @@ def identity(
     """Return the name of a run, 16 hexadecimal digits.
 
     It covers the spec in canonical form, the content of the corpus and of a teacher's translations
-    in place of the paths to them, the version of every part, the content of the plugins that any of
-    them comes from, and the scheme of random draws where engines differ in it. Options that a part
-    got later count from their first value that makes a difference on
-    (`ablate.registry.AddedOption`). Code, libraries and kind of device stand in the record:
-    `ablate.runner.provenance` compares them.
+    in place of the paths to them, the version of every part, the content of the plugins of any of
+    them, and the scheme of random draws where engines differ in it. An option that a part got later
+    counts where it makes a difference (`ablate.registry.AddedOption`). Code, libraries and kind of
+    device stand in the record: `ablate.runner.provenance` compares them.
 
-    Args:
-        run: the spec, with its seed.
-        corpus_fingerprint: of the content.
-        precision: of training on this device, ``auto`` resolved.
-        random_draws: as `ablate.training.engines.random_draws` returns it.
+    ``precision`` is that of training on this device, ``auto`` resolved; ``random_draws`` is what
+    `ablate.training.engines.random_draws` returns.
 
     Raises:
         DataError: if a teacher's translations cannot be read.
@@ -74,11 +70,7 @@ def canonical(run: RunSpec) -> dict[str, Any]:
 
 
 def content_of(path: str) -> str:
-    """Return the hash of a file, which stands for it in the identity of a run.
-
-    Raises:
-        DataError: if it cannot be read.
-    """
+    """Return the hash of a file, which stands for it in the identity of a run, or a DataError."""
     try:
         return sha256_of_file(Path(path))
     except OSError as error:
@@ -86,11 +78,7 @@ def content_of(path: str) -> str:
 
 
 def files_of(run: RunSpec, corpus_fingerprint: str) -> dict[str, str]:
-    """Return the hashes that stand for the text in files which a run names; empty without any.
-
-    Raises:
-        DataError: if a teacher's translations cannot be read.
-    """
+    """Return the hashes that stand for the text in files which a run names; empty without any."""
     files = {}
     if lookup("corpus", run.corpus.name).fingerprinted:
         files["corpus"] = corpus_fingerprint

@@ -17,7 +17,6 @@ Steps = Sequence[str | int]
 def inherited(path: Steps) -> Iterator[tuple[str | int, ...]]:
     """Yield ``path`` and the paths that it inherits from, the nearest first.
 
-    A stack inherits what both stacks share, and cross-attention what attention is:
     ``model.decoder.cross_attention``, ``model.decoder.attention``, ``model.attention``.
     """
     yield tuple(path)

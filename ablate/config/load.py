@@ -26,11 +26,7 @@ from ablate.wording import no_such
 
 
 class InvalidExperimentError(MistakesError):
-    """An experiment has mistakes.
-
-    Attributes:
-        valid: the baseline and the rows that have none; None if the baseline has one.
-    """
+    """An experiment has mistakes; ``valid`` holds the rows without any, if the baseline is one."""
 
     def __init__(self, mistakes: Iterable[Mistake], valid: Experiment | None) -> None:
         super().__init__(mistakes)

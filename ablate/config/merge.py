@@ -25,12 +25,9 @@ class MergeSchema:
     """How the values at one path of an experiment merge.
 
     Attributes:
-        children: the schemas of a mapping's keys.
-        slot: the choice of a part.
         is_per_side: one number stands for both stacks.
         alternatives: keys that exclude each other: a layer with one of them removes the others.
         others: the schema of every other key, or of every item.
-        is_path: the path of a file.
         is_completed: every key below that is left out is filled in before validation.
     """
 

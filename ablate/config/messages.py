@@ -25,11 +25,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class MistakesError(SpecError):
-    """An experiment is not valid.
-
-    Attributes:
-        mistakes: all of them, in the order of files and lines.
-    """
+    """An experiment is not valid; ``mistakes`` are in the order of files and lines."""
 
     def __init__(self, mistakes: Iterable[Mistake]) -> None:
         distinct = {(m.mark, m.reason): m for m in reversed(list(mistakes))}

@@ -50,10 +50,6 @@ def with_absolute_paths(content: Mapping[str, Any], folder: Path) -> Any:
     """Return what a file of an experiment in ``folder`` holds as any other folder's file can.
 
     Plugins are loaded, because options of their parts may be paths.
-
-    Args:
-        content: mappings, lists and scalars.
-        folder: where relative paths begin.
     """
     root = _tree(content, Mark(Source("", (), folder.absolute() / "experiment.yaml"), 1, 1))
     plugins = root.get("plugins")

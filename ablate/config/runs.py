@@ -42,11 +42,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Tune:
-    """A grid of values, the best of which on dev is chosen for every row, the baseline included.
+    """Values to try at some paths, the best of which on dev is chosen for every row.
 
-    Attributes:
-        axes: dotted path to the values to try.
-        seeds: of the tuning runs; none of them is a seed of the table.
+    None of its seeds is a seed of the table.
     """
 
     axes: dict[str, tuple[Node, ...]] = field(repr=False, compare=False)
@@ -64,13 +62,7 @@ class Tune:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a row comes from.
-
-    Attributes:
-        tree: all its values.
-        layer: those of its own change; for the baseline, all.
-        at: where the row is requested.
-    """
+    """Where a row is requested, all its values, and those of its own change (``layer``)."""
 
     tree: Node
     layer: Node

@@ -22,11 +22,7 @@ MAX_NODES = 100_000
 
 
 def source_of(label: str, content: bytes, path: Path | None = None) -> Source:
-    """Decode a text.
-
-    Raises:
-        UnreadableError: if it is not UTF-8 text.
-    """
+    """Decode a text; an UnreadableError if it is not UTF-8 text."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -14,13 +14,7 @@ _WIDTH = 160
 
 @dataclass(frozen=True)
 class Source:
-    """A text with a name.
-
-    Attributes:
-        label: its name in messages.
-        lines: of the text.
-        path: the file, if it is one.
-    """
+    """A text with a name in messages, and the file if it is one."""
 
     label: str
     lines: tuple[str, ...]
@@ -56,11 +50,9 @@ class Mark:
 
 @dataclass(frozen=True)
 class Node:
-    """A value of the YAML.
+    """A value of the YAML: a scalar, a mapping of nodes, or a list of nodes.
 
     Attributes:
-        value: a scalar, a mapping of nodes, or a list of nodes.
-        start: where it begins.
         key: where its key begins, or where it begins itself if it has no key.
         path: its dotted path, as in the text.
         is_flow: a mapping or list in brackets.
@@ -129,12 +121,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Mistake:
-    """One mistake and its position.
-
-    Attributes:
-        path: of the value in the experiment; empty if it is about the whole text.
-        reason: a sentence.
-    """
+    """One mistake and its position; ``path`` is empty if it is about the whole text."""
 
     mark: Mark
     path: str

@@ -49,13 +49,7 @@ _OF_SLOT: dict[str, dict[str, Contract]] = {
 
 @dataclass(frozen=True)
 class Finding:
-    """Whether a part keeps one contract.
-
-    Attributes:
-        contract: its name.
-        meaning: the contract in a sentence.
-        reason: why it is broken; empty if it is kept.
-    """
+    """Whether a part keeps one contract; ``reason`` is why not, empty if it does."""
 
     slot: str
     part: str
@@ -75,11 +69,7 @@ def contracts_of(slot: str) -> dict[str, Contract]:
 
 
 def check_contract(case: Case, contract: Contract) -> None:
-    """Test one contract of a part.
-
-    Raises:
-        ContractError: if the part breaks it, or its code fails.
-    """
+    """Test one contract of a part; a ContractError if the part breaks it, or its code fails."""
     with watched([case.entry]):
         contract(case)
 

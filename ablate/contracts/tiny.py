@@ -1,7 +1,7 @@
 """A small Transformer on which contracts of parts are tested, and functions that vary it.
 
-Some parts require another choice beside them: a residual scheme without norms requires
-``norm: none``. There is no list of them; `companion` searches the registry.
+Some parts require another choice beside them, as a residual scheme without norms ``norm: none``;
+`companion` searches the registry for it.
 """
 
 from __future__ import annotations
@@ -83,11 +83,7 @@ def accepted(vocabulary: Vocabulary = VOCABULARY, /, **changes: Any) -> Transfor
 
 
 def companion(slot: str, name: str) -> dict[str, str]:
-    """Return the other choice that a part requires beside it, by slot; empty for most.
-
-    Raises:
-        RefusedError: if the part refuses to be beside any other.
-    """
+    """Return the other choice that a part requires beside it, by slot; empty for most."""
     return _companion(lookup(slot, name))
 
 

@@ -22,11 +22,7 @@ _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
 
 @contextmanager
 def members(archive: Path, names: Collection[str]) -> Iterator[dict[str, IO[bytes]]]:
-    """Yield members by name as temporary files, reading the archive once.
-
-    Raises:
-        DataError: if a member is missing, or the archive cannot be read.
-    """
+    """Yield members by name as temporary files, reading the archive once, or raise a DataError."""
     with ExitStack() as stack:
         files: dict[str, IO[bytes]] = {}
         try:
@@ -50,11 +46,7 @@ def members(archive: Path, names: Collection[str]) -> Iterator[dict[str, IO[byte
 
 
 def segments(name: str, content: bytes) -> list[str | None]:
-    """Return the text of every ``<seg>``, in order, entities resolved, each on one line.
-
-    Raises:
-        DataError: naming the file, if it is not valid UTF-8.
-    """
+    """Return the text of every ``<seg>``, in order, entities resolved, each on one line."""
     try:
         text = content.decode()
     except UnicodeDecodeError as error:

@@ -19,11 +19,7 @@ def cache_folder(name: str) -> Path:
 
 
 def anonymous_file() -> IO[bytes]:
-    """Return a new file that is deleted when it is closed, in the cache if that is writable.
-
-    Raises:
-        OSError: if no temporary folder is writable.
-    """
+    """Return a new file that is deleted when it is closed, in the cache if that is writable."""
     try:
         folder = cache_folder("scratch")
         folder.mkdir(parents=True, exist_ok=True)
@@ -38,11 +34,7 @@ def sealed(content: str) -> str:
 
 
 def unsealed(entry: str) -> str:
-    """Return what was sealed.
-
-    Raises:
-        DataError: if it has been damaged or edited since.
-    """
+    """Return what was sealed; a DataError if it has been damaged or edited since."""
     checksum, _, content = entry.partition("\n")
     if checksum != sha256_of_text(content):
         raise DataError("a damaged cache entry")

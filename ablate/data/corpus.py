@@ -44,11 +44,7 @@ class Bitext:
 
     @classmethod
     def on_disk(cls, pairs: Iterable[tuple[str, str]]) -> Bitext:
-        """Return a split of any size; a few thousand of ``pairs`` are in memory at a time.
-
-        Raises:
-            OSError: if the disk is full.
-        """
+        """Return a split of any size; a few thousand of ``pairs`` are in memory at a time."""
         src, tgt, rest = Lines(), Lines(), iter(pairs)
         while block := list(islice(rest, _BLOCK)):
             src.extend(pair[0] for pair in block)
@@ -64,9 +60,7 @@ class CorpusText:
         name: its name in tables.
         src: code of the source language.
         tgt: code of the target language.
-        train: trains models and tokenizers.
         dev: decides about stopping and averaging.
-        tests: the reported test sets, in order.
         is_tokenised: the text is lower-cased and its tokens stand apart, so that BLEU
             must not tokenise it again.
         notes: what was skipped or repaired, a sentence each.

@@ -69,11 +69,7 @@ class RemoteCorpus(Corpus):
             self.path(remote, report)
 
     def path(self, remote: Remote, report: Report = lambda _: None) -> Path:
-        """Return the path of a file, after downloading it if necessary and checking its content.
-
-        Raises:
-            DataError: if it cannot be downloaded, or has the wrong content.
-        """
+        """Return the path of a file, after downloading it if necessary and checking its content."""
         path = self._find(remote)
         if path is None:
             path = self._cache_path(remote)
@@ -190,11 +186,7 @@ def _transfer(url: str, part: Path, *, is_pinned: bool) -> None:
 
 
 def _chunks(response: HTTPResponse, n_bytes: int, name: str) -> Iterator[bytes]:
-    """Yield the content of a response, with a progress bar on a terminal and lines elsewhere.
-
-    Raises:
-        OSError: if the connection ends before the content does.
-    """
+    """Yield the content of a response, with a progress bar on a terminal and lines elsewhere."""
     length = response.headers.get("Content-Length")
     n_total = n_bytes + int(length) if length else None
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())

@@ -1,9 +1,8 @@
 """Encoded corpora in the user's cache: text is tokenized once, not in every run.
 
 An entry is a folder: ``text.json`` holds everything but ids, ``<split>.<side>.ids`` the ids of a
-split, end to end, and ``<split>.<side>.lengths`` the lengths of its sentences, both as raw arrays.
-Ids are mapped into memory: the runs on one machine share them, and only pages that are read occupy
-any.
+split end to end, and ``<split>.<side>.lengths`` the lengths of its sentences, both as raw arrays.
+Ids are mapped into memory, which the runs on one machine share.
 """
 
 from __future__ import annotations
@@ -42,11 +41,8 @@ CachedCorpus = tuple[CorpusText, TokenizerPair, dict[str, Encoded]]
 class CacheWriter:
     """Writes an entry; a context manager, which removes the files of an unfinished one.
 
-    Args:
-        entry: the folder of the entry; None for one that is deleted once it has been opened.
-
-    Raises:
-        OSError: if the folder is not writable; so do its methods.
+    Without ``entry`` it is in a temporary folder, deleted once it has been opened. An OSError means
+    that the folder is not writable.
     """
 
     def __init__(self, entry: Path | None) -> None:

@@ -36,7 +36,6 @@ class Fault:
 
     Attributes:
         name: by which an experiment accepts it.
-        split: ``train``, ``dev`` or the name of a test.
         share: of the split's pairs that have it.
         is_error: whether numbers of a run on this text would mean little.
         text: what is wrong, with line numbers from 1.

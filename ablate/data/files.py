@@ -133,11 +133,7 @@ class Files(Corpus):
                 yield split, f"{fault.text}; {ways}, or accept it (accept: [{fault.name}])"
 
     def faults(self) -> list[Fault]:
-        """Return the faults of the text; those of one content are found once.
-
-        Raises:
-            DataError: if it is unavailable or malformed.
-        """
+        """Return the faults of the text; those of one content are found once."""
         options = repr((self._limits, self.tokenised, self.overlap))
         key = digest([self.fingerprint(), options, _OWN_CODE])[:32]
         path = cache_folder("faults") / f"{key}.json"

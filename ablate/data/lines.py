@@ -17,14 +17,8 @@ _BLOCK = 10_000
 class Lines(Sequence[str]):
     """A list of sentences in an anonymous file, which is deleted with the list.
 
-    Sentences are read on access, several at a time by slices and loops. Only the offset of each
-    is in memory, 8 bytes a sentence.
-
-    Args:
-        lines: the first of them.
-
-    Raises:
-        OSError: if the disk is full.
+    Sentences are read on access, several at a time by slices and loops. Only the offset of each is
+    in memory, 8 bytes a sentence. A full disk is an OSError.
     """
 
     def __init__(self, lines: Iterable[str] = ()) -> None:

@@ -19,16 +19,11 @@ _STRIPS = (0, 1, 2, 3, 4)  # batches of targets in a strip; 0 for no strips
 def sorting(src: Numbers, tgt: Numbers, batch_tokens: int) -> tuple[Numbers, ...]:
     """Return the keys that pairs are sorted by, the primary one last, as for `numpy.lexsort`.
 
-    Pairs are sorted by the lengths of their targets, then by those of their sources. If that
-    leaves more than 5% padding, because a batch has the end of one target length and the
+    Pairs are sorted by the lengths of their targets, then by those of their sources, both (N,). If
+    that leaves more than 5% padding, because a batch has the end of one target length and the
     beginning of the next, neighbouring target lengths form strips, as narrow as possible, in which
     pairs are sorted by their sources: ascending in one strip, descending in the next. If every
     order leaves more padding, the one with the least is chosen.
-
-    Args:
-        src: lengths of the sources, (N,).
-        tgt: lengths of the targets, (N,).
-        batch_tokens: target tokens of a batch.
     """
     best: tuple[Numbers, ...] = ()
     least = math.inf

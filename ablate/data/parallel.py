@@ -38,23 +38,14 @@ _EMPTY = "an empty side"
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on the length of a training pair.
-
-    Attributes:
-        max_words: on either side; words are separated by white space.
-        max_ratio: of the longer side's words to the shorter side's; None for no limit.
-    """
+    """Limits on the words of either side of a training pair, and on their ratio."""
 
     max_words: int
     max_ratio: float | None = None
 
 
 def pieces_of(path: Path) -> Iterator[bytes]:
-    """Yield the content of a file piece by piece, unpacked if its name ends in ``.gz``.
-
-    Raises:
-        DataError: if it is missing or cannot be unpacked.
-    """
+    """Yield the content of a file piece by piece, unpacked if its name ends in ``.gz``."""
     try:
         with path.open("rb") as file:
             yield from unpacked(file, str(path))
@@ -86,11 +77,7 @@ def why_unreadable(path: Path) -> str | None:
 
 
 def unpacked(file: IO[bytes], name: str) -> Iterator[bytes]:
-    """Yield the content of ``file`` piece by piece, unpacked if ``name`` ends in ``.gz``.
-
-    Raises:
-        DataError: if it cannot be unpacked.
-    """
+    """Yield the content of ``file`` piece by piece, unpacked if ``name`` ends in ``.gz``."""
     stream = Unpacked(file, name, gunzip) if name.endswith(".gz") else file
     try:
         while piece := stream.read(_PIECE):
@@ -100,11 +87,7 @@ def unpacked(file: IO[bytes], name: str) -> Iterator[bytes]:
 
 
 def lines_of(pieces: Iterable[bytes]) -> Iterator[str | None]:
-    """Yield the lines; one that is not valid UTF-8 is None.
-
-    Args:
-        pieces: of a file, the first one no shorter than a byte order mark, if there is one.
-    """
+    """Yield the lines of a file's pieces; one that is not valid UTF-8 is None."""
     rest, is_first = b"", True
     for piece in pieces:
         text = piece.removeprefix(_BYTE_ORDER_MARK) if is_first else piece
@@ -116,11 +99,7 @@ def lines_of(pieces: Iterable[bytes]) -> Iterator[str | None]:
 
 
 def paired(name: str, src: Side, tgt: Side) -> Iterator[tuple[str | None, str | None]]:
-    """Yield each line with its translation.
-
-    Raises:
-        DataError: at the end, if there are none, or one side has more, naming both counts.
-    """
+    """Yield each line with its translation; at the end, a DataError unless both sides match."""
     n_lines = [0, 0]
 
     def counting(side: Side, i: int) -> Iterator[str | None]:

@@ -63,17 +63,12 @@ def prepare(run: RunSpec, expected: str = "", expected_teacher: str = "") -> Pre
 
     Training pairs with more than ``model.dims.max_len`` tokens on a side are left out; ids of the
     other splits are cut to that length, and the notes say so. Text is never changed, so
-    translations are scored against complete references.
-
-    Args:
-        run: of which the corpus and the tokenizer are read.
-        expected: the fingerprint with which the run was planned; empty: any.
-        expected_teacher: the SHA-256 of the teacher's translations, likewise.
+    translations are scored against complete references. The run was planned with the fingerprint
+    ``expected`` and the SHA-256 ``expected_teacher`` of a teacher's translations; empty: any.
 
     Raises:
-        DataError: if the corpus is unavailable, it or the teacher's translations have another
-            content than was expected, or it changes while it is read; if no pair is short enough;
-            or if the disk is full.
+        DataError: if the corpus is unavailable or changes while it is read, it or the translations
+            have another content than was expected, no pair is short enough, or the disk is full.
     """
     corpus, teacher = build(Corpus, run.corpus, at="corpus"), run.training.teacher
     fingerprint = entry = None
@@ -137,14 +132,7 @@ def _entry(run: RunSpec, fingerprint: str, translations: str) -> Path:
 def _encoded(
     run: RunSpec, corpus: Corpus, fingerprint: str | None, translations: str, entry: Path | None
 ) -> encodings.CachedCorpus:
-    """Encode a corpus, into ``entry`` if that can be written.
-
-    Another process may have done so while this one waited for the lock.
-
-    Raises:
-        DataError: if the corpus is unavailable, or if its files or the teacher's translations
-            changed while they were read.
-    """
+    """Encode a corpus, unless another process has done so; into ``entry`` if possible."""
     with nullcontext() if entry is None else encodings.entry_lock(entry):
         if cached := encodings.read_cache(entry):
             return cached
@@ -167,10 +155,6 @@ def with_translations(text: Bitext, path: str) -> Bitext:
     """Return training text whose targets are a teacher's translations, the lines of a file.
 
     Source: Kim & Rush 2016, arXiv:1606.07947, sec. 3.2 (sequence-level distillation).
-
-    Raises:
-        DataError: if it is no readable file, a line is not UTF-8, or there are more or fewer lines
-            than training pairs.
     """
     reason = why_unreadable(Path(path))
     if reason is not None:
@@ -218,11 +202,7 @@ def _test_split(name: str) -> str:
 
 
 def trained_tokenizers(choice: Choice, text: CorpusText) -> TokenizerPair:
-    """Return the tokenizers trained on ``text``, from the cache if they are in it.
-
-    Raises:
-        DataError: if the text does not suit the options.
-    """
+    """Return the tokenizers trained on ``text``, from the cache if they are in it."""
     path = cache_folder("tokenizers") / f"{_key(choice, text)}.json"
     try:
         return TokenizerPair.from_json(unsealed(path.read_text(encoding="utf-8")))

@@ -15,12 +15,7 @@ Rows = NDArray[np.int64]
 
 
 class Ragged(Sequence[Ids]):
-    """Sentences of differing lengths, end to end in one array.
-
-    Args:
-        flat: all ids.
-        lengths: of the sentences, in tokens, (N,).
-    """
+    """Sentences of differing lengths (N,), in tokens, end to end in one array of ids."""
 
     def __init__(self, flat: Ids, lengths: Rows) -> None:
         self.flat = flat

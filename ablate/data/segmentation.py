@@ -58,12 +58,6 @@ class DropoutSampler(WordSampler):
     Of those that are left, the first in the order of training is made, where it comes first in the
     word, until none is left.
 
-    Args:
-        hf: the trained tokenizer, of byte-pair encoding.
-        words: the tokenizer's own segmentation of each distinct word, (W,).
-        unknown: the id of unknown pieces.
-        dropout: the probability.
-
     Source: Provilkov et al. 2020, arXiv:1910.13267, alg. 1.
     """
 
@@ -116,15 +110,10 @@ class DropoutSampler(WordSampler):
 class LatticeSampler(WordSampler):
     """Subword regularisation: a segmentation x has the probability P(x)^alpha / sum P^alpha.
 
-    The sum is over all segmentations of a word, and P the product of its pieces' probabilities.
-    The products of all ways from each boundary to the end of a word are summed beforehand; pieces
-    are then drawn from the beginning on.
-
-    Args:
-        hf: the trained tokenizer, a unigram language model.
-        words: the tokenizer's own segmentation of each distinct word, (W,).
-        unknown: the id of unknown pieces.
-        alpha: 0 for all segmentations alike; the larger, the more often the likeliest.
+    The sum is over all segmentations of a word, and P the product of its pieces' probabilities. The
+    products of all ways from each boundary to the end of a word are summed beforehand; pieces are
+    then drawn from the beginning on. At alpha 0 all segmentations are alike; the larger, the more
+    often the likeliest.
 
     Source: Kudo 2018, arXiv:1804.10959, sec. 3.3, with l infinite.
     """
@@ -203,15 +192,10 @@ class WordNumbers:
 def resampled(
     own: Ragged, words: Ragged, sampler: WordSampler, max_len: int, random: np.random.Generator
 ) -> Ragged:
-    """Return sentences in a segmentation that is drawn anew.
+    """Return sentences in a segmentation that is drawn anew, block by block.
 
-    Args:
-        own: in the tokenizer's segmentation, an end token last. A sentence keeps it where another
-            has more than ``max_len`` tokens.
-        words: the numbers of their words.
-        sampler: draws the segmentations.
-        max_len: the most tokens of a sentence.
-        random: is used from block to block of sentences, in order.
+    ``own`` is the tokenizer's, with an end token; a sentence keeps it where another has more than
+    ``max_len`` tokens. ``words`` are the numbers of their words.
     """
     blocks: list[Ragged] = []
     for start in range(0, len(own), _BLOCK):

@@ -43,12 +43,7 @@ _UNKNOWN = f"{_SPACE}⁇{_SPACE}"  # an unknown piece in text, as SentencePiece 
 
 
 class TokenizerPair:
-    """A trained tokenizer, for both languages.
-
-    Args:
-        src: of the source language.
-        tgt: of the target language; None if both share one vocabulary.
-    """
+    """A trained tokenizer, for both languages; ``tgt`` is None if both share one vocabulary."""
 
     def __init__(self, src: HFTokenizer, tgt: HFTokenizer | None) -> None:
         self._src = src
@@ -63,11 +58,7 @@ class TokenizerPair:
 
     @classmethod
     def from_json(cls, text: str) -> TokenizerPair:
-        """Read the output of `to_json`.
-
-        Raises:
-            DataError: if ``text`` is none.
-        """
+        """Read the output of `to_json`; a DataError if ``text`` is none."""
         try:
             sides = json.loads(text)
             tgt = HFTokenizer.from_str(sides["tgt"]) if sides["tgt"] else None

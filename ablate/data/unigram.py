@@ -29,10 +29,7 @@ def train_unigram(counts: Mapping[str, int], n_pieces: int) -> list[tuple[str, f
     """Return at most ``n_pieces`` pieces with their log-probabilities, likeliest first.
 
     Every character that occurs is among them, so ``n_pieces`` must be at least their number.
-
-    Args:
-        counts: how often each word occurs.
-        n_pieces: the largest number of pieces.
+    ``counts`` has how often each word occurs.
     """
     words = sorted(counts)
     pieces, weights = _seeds(words, counts, SEEDS_PER_PIECE * n_pieces)
@@ -100,12 +97,9 @@ def _ranked(values: Floats, used: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 class _Lattice:
-    """All segmentations of words into pieces.
+    """All segmentations of words into pieces, whose indices are their ids.
 
-    Args:
-        words: the words.
-        pieces: the candidates; their indices are the ids.
-        proper: a word that is a piece is not a segmentation of itself.
+    In a proper one a word that is a piece is not a segmentation of itself.
     """
 
     def __init__(self, words: Sequence[str], pieces: Sequence[str], proper: bool = False) -> None:

@@ -76,11 +76,7 @@ def load_plugin(file: Path | str) -> Plugin:
 
 
 def adopt(plugin: Plugin) -> None:
-    """Load a plugin that another process has loaded, even if its file has changed since.
-
-    Raises:
-        PluginError: as `load_plugin` does, or if another version of the distribution is installed.
-    """
+    """Load a plugin that another process has loaded, even if its file has changed since."""
     filled_table()
     if plugin.sha256 in _LOADED:
         return
@@ -97,11 +93,7 @@ def adopt(plugin: Plugin) -> None:
 
 
 def load_installed() -> None:
-    """Import the entry points of the group ``ablate.parts`` of all installed distributions.
-
-    Raises:
-        PluginError: if that fails, or registers a name that is taken.
-    """
+    """Import the entry points of the group ``ablate.parts`` of all installed distributions."""
     points = {}
     for point in entry_points(group=_GROUP):
         owner = f"{point.dist.name} {point.dist.version}" if point.dist else point.module

@@ -110,7 +110,6 @@ class Plugin:
     Attributes:
         name: the file, as it was given; or the distribution and its version.
         sha256: of the content of the file, or of all Python files of the package.
-        module: the module that the file is run as, or the package that holds all modules.
         source: the text of a file, so that another process can run the same text; else empty.
     """
 
@@ -303,11 +302,7 @@ def argument_docs(cls: type) -> dict[str, str]:
 
 
 def options_model(cls: type[Part]) -> type[BaseModel]:
-    """Return a pydantic model of the keyword-only arguments of a part.
-
-    Raises:
-        ValueError: if one of them has no type, or the name of the key that chooses a part.
-    """
+    """Return a pydantic model of the keyword-only arguments of a part, which must have types."""
     hints = get_type_hints(cls.__init__, include_extras=True)
     arguments = inspect.signature(cls.__init__).parameters.values()
     options = [argument for argument in arguments if argument.kind is argument.KEYWORD_ONLY]

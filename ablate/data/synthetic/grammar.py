@@ -71,9 +71,8 @@ class Relative:
 class Clause:
     """A verb and its arguments.
 
-    Attributes:
-        recipient: of something given; in English before the object, or after it with 'to'.
-        content: the clause behind 'said that'.
+    The recipient of something given stands in English before the object, or after it with 'to'; the
+    content is the clause behind 'said that'.
     """
 
     subject: Group

@@ -27,11 +27,9 @@ TENSES: dict[Tense, str] = {"past": "ar", "present": "es"}
 
 @dataclass(frozen=True, slots=True)
 class Noun:
-    """A noun or a name; ``plural`` of a name is empty.
+    """A noun or a name, whose ``plural`` is empty.
 
-    Attributes:
-        near: English words that turn a homograph into its ``other`` meaning when they stand
-            anywhere in the sentence.
+    Words in ``near``, anywhere in the sentence, turn a homograph into its ``other`` meaning.
     """
 
     en: str

@@ -36,14 +36,13 @@ _INANIMATES = THINGS + HOMOGRAPHS  # homographs are twice as frequent
 
 @dataclass(frozen=True)
 class Style:
-    """How rich sentences are.
+    """How rich sentences are: probabilities, and the most modifiers and phrases.
 
     Attributes:
         modifier: probability that a phrase has a modifier.
         coordination: probability that a group goes on with one more phrase.
         subordination: probability that a sentence has a subordinate clause.
         depth: modifiers within modifiers, at most.
-        max_phrases: phrases in a group, at most.
     """
 
     modifier: float
