@@ -184,11 +184,12 @@ def _checked(entry: Entry, method: Callable[..., Any], rule: Rule) -> Callable[.
         try:
             result = method(part, *arguments, **options)
         except TypeError as error:
-            if mismatch := _mismatch(method, part, *arguments, **options):
+            try:
+                inspect.signature(method).bind(part, *arguments, **options)
+            except TypeError as mismatch:
                 name = f"{entry.cls.__name__}.{method.__name__}{_line_of(entry, method)}"
-                raise ContractError(
-                    entry, f"{name} does not take what the program gives: {mismatch}"
-                ) from error
+                reason = f"{name} does not take what the program gives: {mismatch}"
+                raise ContractError(entry, reason) from error
             raise
         expectation = rule(arguments or list(options.values()), result)
         if expectation and type(part) is entry.cls:
@@ -204,17 +205,6 @@ def _checked(entry: Entry, method: Callable[..., Any], rule: Rule) -> Callable[.
         return result
 
     return call
-
-
-def _mismatch(method: Callable[..., Any], *arguments: Any, **options: Any) -> str:
-    """Return why a method cannot be called with these arguments; empty if it can."""
-    try:
-        inspect.signature(method).bind(*arguments, **options)
-    except TypeError as error:
-        return str(error)
-    except ValueError:  # of one that is not written in Python
-        return ""
-    return ""
 
 
 def _explained(error: BaseException, entries: Sequence[Entry]) -> ContractError:

@@ -84,21 +84,20 @@ class RemoteCorpus(Corpus):
         return path
 
     def fingerprint(self) -> str:
-        return digest(
-            part
-            for remote in self.remotes
-            for part in (remote.path, remote.sha256 or self._trusted_hash(remote))
-        )
-
-    def _trusted_hash(self, remote: Remote) -> str:
-        path = self._find(remote)
-        if path is None:
-            raise DataError(
-                f"{self._name}: {remote.path} has not been downloaded, and no hash of it is "
-                f"published; run `ablate corpora fetch {self._name}`"
-            )
-        self._check(remote, path)
-        return _hash_of(path)
+        parts: list[str] = []
+        for remote in self.remotes:
+            sha256 = remote.sha256
+            if sha256 is None:
+                path = self._find(remote)
+                if path is None:
+                    raise DataError(
+                        f"{self._name}: {remote.path} has not been downloaded, and no hash of it "
+                        f"is published; run `ablate corpora fetch {self._name}`"
+                    )
+                self._check(remote, path)
+                sha256 = _hash_of(path)
+            parts += [remote.path, sha256]
+        return digest(parts)
 
     def _find(self, remote: Remote) -> Path | None:
         paths = [folder / remote.path for folder in self._folders()]

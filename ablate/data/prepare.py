@@ -11,7 +11,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ablate.config.experiment import RunSpec
 from ablate.config.identity import content_of
@@ -176,16 +175,24 @@ def _write(
     writer: encodings.CacheWriter, run: RunSpec, text: CorpusText, tokenizers: TokenizerPair
 ) -> encodings.CachedCorpus:
     max_len = run.model.dims.max_len
-    n_pairs = writer.write("train", _short_pairs(tokenizers, text.train, max_len))
+    short = _short_pairs(tokenizers, text.train, max_len)
+    n_pairs = writer.write("train", (encoded for _, encoded in short))
     if not n_pairs:
         raise DataError(
             f"{text.name}: no training pair has at most {max_len} tokens on both sides; "
             "raise model.dims.max_len"
         )
     if _sampling(run):
-        numbers = WordNumbers(), WordNumbers()
-        writer.write(_WORDS, _words_of_short_pairs(tokenizers, text.train, max_len, numbers))
-        writer.write(_DISTINCT, [Encoded(*(side.segmentations() for side in numbers))])
+        src, tgt = WordNumbers(), WordNumbers()
+        words = (
+            Encoded(
+                Ragged.of(tokenizers.words_src(part.src, src)),
+                Ragged.of(tokenizers.words_tgt(part.tgt, tgt)),
+            )
+            for part, _ in _short_pairs(tokenizers, text.train, max_len)
+        )
+        writer.write(_WORDS, words)
+        writer.write(_DISTINCT, [Encoded(src.segmentations(), tgt.segmentations())])
     notes, n_long = [*text.notes], len(text.train) - n_pairs
     if n_long:
         more = f"more than {max_len} tokens on a side"
@@ -229,29 +236,19 @@ def _key(choice: Choice, text: CorpusText) -> str:
     return digest([json.dumps(settings, sort_keys=True), content])[:32]
 
 
-def _short_pairs(tokenizers: TokenizerPair, text: Bitext, max_len: int) -> Iterator[Encoded]:
-    """Yield the pairs of ``text`` with at most ``max_len`` tokens on both sides, in blocks."""
+def _short_pairs(
+    tokenizers: TokenizerPair, text: Bitext, max_len: int
+) -> Iterator[tuple[Bitext, Encoded]]:
+    """Yield the pairs with at most ``max_len`` tokens on both sides, in blocks, and their ids."""
     for part in text.parts(_BLOCK):
         encoded = Encoded.encode(tokenizers, part)
-        is_short = _are_short(encoded, max_len)
-        yield encoded if is_short.all() else encoded.take(np.flatnonzero(is_short))
-
-
-def _words_of_short_pairs(
-    tokenizers: TokenizerPair, text: Bitext, max_len: int, numbers: tuple[WordNumbers, WordNumbers]
-) -> Iterator[Encoded]:
-    """Yield the words of the same pairs, by the numbers that they get."""
-    for part in text.parts(_BLOCK):
-        rows = np.flatnonzero(_are_short(Encoded.encode(tokenizers, part), max_len))
-        src, tgt = ([side[row] for row in rows.tolist()] for side in (part.src, part.tgt))
-        yield Encoded(
-            Ragged.of(tokenizers.words_src(src, numbers[0])),
-            Ragged.of(tokenizers.words_tgt(tgt, numbers[1])),
-        )
-
-
-def _are_short(encoded: Encoded, max_len: int) -> NDArray[np.bool_]:
-    return np.maximum(encoded.src.lengths, encoded.tgt.lengths) <= max_len
+        is_short = np.maximum(encoded.src.lengths, encoded.tgt.lengths) <= max_len
+        if is_short.all():
+            yield part, encoded
+        else:
+            rows = np.flatnonzero(is_short)
+            src, tgt = ([side[row] for row in rows.tolist()] for side in (part.src, part.tgt))
+            yield Bitext(src, tgt), encoded.take(rows)
 
 
 def _cut(split: Encoded, max_len: int, name: str, notes: list[str]) -> Encoded:

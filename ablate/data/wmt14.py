@@ -147,7 +147,6 @@ class Wmt14(RemoteCorpus):
             contents = {name: file.read() for name, file in files.items()}
         src, tgt = (lines_of([contents[dev[side]]]) for side in (self.src, self.tgt))
         dev_text, dev_notes = complete("newstest2013", src, tgt, self._limits)
-        names = test[self.src], test[self.tgt]
-        sides = (segments(name, contents[name]) for name in names)
-        test_text, test_notes = complete("newstest2014", *sides, self._limits)
+        in_src, in_tgt = (segments(test[x], contents[test[x]]) for x in (self.src, self.tgt))
+        test_text, test_notes = complete("newstest2014", in_src, in_tgt, self._limits)
         return dev_text, test_text, (*dev_notes, *test_notes)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -157,8 +157,8 @@ def sampled(tokenizers: TokenizerPair, lines: Sequence[str], **options: float) -
     """Return source sentences in segmentations that are drawn at random."""
     numbers, own = WordNumbers(), Ragged.of(tokenizers.encode_src(lines))
     words, distinct = Ragged.of(tokenizers.words_src(lines, numbers)), numbers.segmentations()
-    make = DropoutSampler if "dropout" in options else LatticeSampler
-    chosen = cast(Any, partial(make, unknown=UNK, **options))
+    make: Any = DropoutSampler if "dropout" in options else LatticeSampler
+    chosen = partial(make, unknown=UNK, **options)
     sampler, _ = tokenizers.samplers(chosen, distinct, distinct)
     return resampled(own, words, sampler, 100, np.random.default_rng(0))
 
