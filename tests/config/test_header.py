@@ -111,13 +111,3 @@ def test_a_plan_holds_our_counts_against_theirs(tmp_path: Path) -> None:
         "note": "Their vocabulary is larger.",
     }
     assert plain["rows"][2]["published"] == {"bleu": 26.0}
-
-
-def test_a_plan_of_some_rows_and_of_nothing_published(tmp_path: Path) -> None:
-    (tmp_path / "x.yaml").write_text(VASWANI + PUBLISHED)
-    planned = plan(tmp_path / "x.yaml", only=["rms"], device="cpu", results=tmp_path / "results")
-    assert [row.published for row in planned.rows] == [{}]
-    (tmp_path / "x.yaml").write_text(VASWANI)
-    planned = plan(tmp_path / "x.yaml", device="cpu", results=tmp_path / "results")
-    assert planned.published is None
-    assert not any("published" in line for line in planned.remarks())

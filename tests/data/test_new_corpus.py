@@ -14,9 +14,6 @@ from ablate.registry import temporary_registrations
 CORPUS = '''\
 """Numbers written in words, and their digits."""
 
-from collections.abc import Iterator
-from typing import Literal
-
 from pydantic import PositiveInt
 
 from ablate.data.corpus import Bitext, Corpus, CorpusText
@@ -32,27 +29,23 @@ class Digits(Corpus):
 
     Args:
         size: pairs to train on.
-        order: of the digits.
     """
 
-    def __init__(
-        self, *, size: PositiveInt = 100, order: Literal["forwards", "backwards"] = "forwards"
-    ) -> None:
+    def __init__(self, *, size: PositiveInt = 100) -> None:
         super().__init__()
         self.size = size
-        self.order = order
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self):
         if self.size < 20:
             yield "size", f"{self.size} pairs are too few; 20 suffice"
 
     def fingerprint(self) -> str:
-        return digest([self.order, str(self.size)])
+        return digest([str(self.size)])
 
     def load(self) -> CorpusText:
         def pair(number: int) -> tuple[str, str]:
-            digits = str(number) if self.order == "forwards" else str(number)[::-1]
-            return " ".join(WORDS[int(digit)] for digit in str(number)), " ".join(digits)
+            digits = str(number)
+            return " ".join(WORDS[int(digit)] for digit in digits), " ".join(digits)
 
         train = Bitext.of(pair(number) for number in range(self.size))
         test = Bitext.of(pair(number) for number in range(self.size, self.size + 5))
@@ -60,7 +53,7 @@ class Digits(Corpus):
 '''
 EXPERIMENT = """\
 plugins: digits.py
-corpus: {name: digits, order: backwards}
+corpus: digits
 tokenizer: word
 model: {dims: {d_model: 16, n_heads: 2}, n_layers: 1}
 variants: {rms: {model.norm: rms}}
@@ -80,18 +73,18 @@ def test_it_is_prepared_for_training(experiment: Path) -> None:
     prepared = prepare(config.load(experiment).rows[0].spec)
     assert len(prepared.train) == 100
     assert prepared.text.tests["test"].src[1] == "one zero one"
-    assert prepared.tokenizers.decode_tgt(prepared.tests["test"].tgt[4].tolist()) == "4 0 1"
+    assert prepared.tokenizers.decode_tgt(prepared.tests["test"].tgt[4].tolist()) == "1 0 4"
 
 
 def test_it_is_planned_under_a_hash_of_its_own_content(experiment: Path) -> None:
     hashes = {
         run.hash
-        for override in ("corpus.order=backwards", "corpus.order=forwards", "corpus.size=50")
+        for override in ("corpus.size=100", "corpus.size=50")
         for row in api.plan(experiment, seeds=[1], overrides=[override]).rows
         for run in row.runs
     }
     assert None not in hashes
-    assert len(hashes) == 6
+    assert len(hashes) == 4
 
 
 @pytest.mark.parametrize(
@@ -99,7 +92,6 @@ def test_it_is_planned_under_a_hash_of_its_own_content(experiment: Path) -> None
     [
         ("corpus.size=9", r"--set:1:13: corpus\.size: 9 pairs are too few; 20 suffice"),
         ("corpus.sise=50", r"corpus\.sise: unknown option; did you mean 'size'\?"),
-        ("corpus.order=sideways", r"needs 'forwards' or 'backwards'; it is 'sideways'"),
     ],
 )
 def test_its_options_are_checked_where_they_are_given(
@@ -116,4 +108,4 @@ def test_it_is_listed_shown_and_part_of_the_schema(experiment: Path) -> None:
     assert listed["digits"].is_available
     assert api.show_corpus("digits", ["size=30"]).splits[0].n_pairs == 30
     assert "digits" in api.schema()["$defs"]["corpus"]["anyOf"][0]["enum"]
-    assert api.parts("corpus", "digits")[0].options[1].meaning == "of the digits."
+    assert api.parts("corpus", "digits")[0].options[0].meaning == "pairs to train on."

@@ -138,14 +138,8 @@ def test_the_fingerprint_is_recalled_but_never_believed_blindly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path))
-    options: tuple[dict[str, int], ...] = (
-        {},
-        {"seed": 1},
-        {"size": 240},
-        {"test_size": 11},
-        {"test_size": 12},
-    )
-    corpora = [Synthetic(**{"size": 200, **changed}) for changed in options]
+    corpora = [Synthetic(size=200, test_size=more) for more in (None, 11, 12)]
+    corpora += [Synthetic(size=200, seed=1), Synthetic(size=240)]
     computed = [corpus.fingerprint() for corpus in corpora]
     assert len(set(computed)) == len(corpora) == len(list((tmp_path / "synthetic").iterdir()))
     assert [corpus.fingerprint() for corpus in corpora] == computed

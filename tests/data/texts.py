@@ -1,20 +1,10 @@
-"""Small parallel text, and the real one where it is at hand."""
+"""Small parallel text."""
 
 from __future__ import annotations
 
-import os
 import random
 
-import pytest
-
-from ablate.data.corpus import Bitext, Corpus, CorpusText
-from ablate.registry import build, choose
-
-REAL_CORPORA = os.environ.get("ABLATE_CORPORA")
-
-needs_multi30k = pytest.mark.skipif(
-    REAL_CORPORA is None, reason="Multi30k may not be shipped: set $ABLATE_CORPORA to a copy"
-)
+from ablate.data.corpus import Bitext, CorpusText
 
 _SRC = "the a dog cat man woman sees takes gives ball house old young red in under".split()
 _TGT = "der die ein Hund Katze Männer Frau sieht nimmt Bälle Häuser alte jünge rote im".split()
@@ -39,10 +29,3 @@ def corpus_text(n: int = 200, *, is_tokenised: bool = False, seed: int = 0) -> C
         tests={"test": few},
         is_tokenised=is_tokenised,
     )
-
-
-def multi30k(monkeypatch: pytest.MonkeyPatch, **options: object) -> CorpusText:
-    """Return the real corpus."""
-    assert REAL_CORPORA is not None
-    monkeypatch.setenv("ABLATE_CORPORA", REAL_CORPORA)
-    return build(Corpus, choose(Corpus, "multi30k", **options)).load()
