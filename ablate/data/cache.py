@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -11,6 +13,7 @@ from platformdirs import user_cache_dir
 
 from ablate.errors import DataError
 from ablate.hashing import sha256_of_text
+from ablate.writing import write_whole
 
 
 def cache_folder(name: str) -> Path:
@@ -38,4 +41,17 @@ def unsealed(entry: str) -> str:
     checksum, _, content = entry.partition("\n")
     if checksum != sha256_of_text(content):
         raise DataError("a damaged cache entry")
+    return content
+
+
+def cached(path: Path, compute: Callable[[], str]) -> str:
+    """Return the text of a cache entry, which is computed if it is missing or damaged.
+
+    Without a writable cache it is computed every time.
+    """
+    with suppress(OSError, UnicodeDecodeError, DataError):
+        return unsealed(path.read_text(encoding="utf-8"))
+    content = compute()
+    with suppress(OSError):
+        write_whole(path, sealed(content))
     return content

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PositiveInt, WithJsonSchema
 
-from ablate.data.cache import cache_folder, sealed, unsealed
+from ablate.data.cache import cache_folder, cached
 from ablate.data.corpus import Bitext, Corpus, CorpusText, Report
 from ablate.data.faults import Fault, faults, overlap
 from ablate.data.parallel import (
@@ -28,7 +27,6 @@ from ablate.data.parallel import (
 from ablate.errors import DataError
 from ablate.hashing import digest, sha256
 from ablate.registry import AddedOption, FilePaths, Fingerprinted, digest_of_code, register
-from ablate.writing import write_whole
 
 Code = Annotated[str, Field(min_length=1)]
 Paths = tuple[str, str]
@@ -136,14 +134,12 @@ class Files(Corpus):
         """Return the faults of the text; those of one content are found once."""
         options = repr((self._limits, self.tokenised, self.overlap))
         key = digest([self.fingerprint(), options, _OWN_CODE])[:32]
-        path = cache_folder("faults") / f"{key}.json"
-        with suppress(OSError, ValueError, DataError):
-            stored = json.loads(unsealed(path.read_text(encoding="utf-8")))
-            return [Fault(**each) for each in stored]
-        fresh = faults(self._text())
-        with suppress(OSError):
-            write_whole(path, sealed(json.dumps([asdict(fault) for fault in fresh])))
-        return fresh
+
+        def compute() -> str:
+            return json.dumps([asdict(fault) for fault in faults(self._text())])
+
+        stored = cached(cache_folder("faults") / f"{key}.json", compute)
+        return [Fault(**each) for each in json.loads(stored)]
 
     def is_available(self) -> bool:
         paths = chain.from_iterable(self._splits.values())

@@ -16,7 +16,7 @@ from ablate.config.experiment import RunSpec
 from ablate.config.identity import content_of
 from ablate.data import encodings
 from ablate.data.batches import Encoded, Resampled
-from ablate.data.cache import cache_folder, sealed, unsealed
+from ablate.data.cache import cache_folder, cached
 from ablate.data.corpus import Bitext, Corpus, CorpusText, digest_of_lines
 from ablate.data.lines import Lines
 from ablate.data.parallel import lines_of, pieces_of, why_unreadable
@@ -26,7 +26,6 @@ from ablate.data.tokenizer import MakeSampler, Tokenizer, TokenizerPair
 from ablate.errors import DataError
 from ablate.hashing import digest
 from ablate.registry import Choice, build, digest_of_code, lookup
-from ablate.writing import write_whole
 
 _BLOCK = 20_000
 _OWN_CODE = digest_of_code(Path(__file__).parent)
@@ -210,15 +209,13 @@ def _test_split(name: str) -> str:
 
 def trained_tokenizers(choice: Choice, text: CorpusText) -> TokenizerPair:
     """Return the tokenizers trained on ``text``, from the cache if they are in it."""
+
+    def train() -> str:
+        return build(Tokenizer, choice, at="tokenizer").train(text).to_json()
+
+    # New ones, too, are read back, so that they are identical to cached ones.
     path = cache_folder("tokenizers") / f"{_key(choice, text)}.json"
-    try:
-        return TokenizerPair.from_json(unsealed(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, DataError):
-        tokenizers = build(Tokenizer, choice, at="tokenizer").train(text)
-    content = tokenizers.to_json()
-    with suppress(OSError):  # without a cache every run trains it
-        write_whole(path, sealed(content))
-    return TokenizerPair.from_json(content)  # new ones and cached ones are thus identical
+    return TokenizerPair.from_json(cached(path, train))
 
 
 def _key(choice: Choice, text: CorpusText) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import random
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -15,14 +13,13 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from ablate.data.cache import cache_folder
+from ablate.data.cache import cache_folder, cached
 from ablate.data.corpus import Bitext, Corpus, CorpusText, digest_of_lines
 from ablate.data.synthetic.grammar import combinations, english, sorelin
 from ablate.data.synthetic.lexicon import ADJECTIVES, ANIMATES, DITRANSITIVES, THINGS, TRANSITIVES
 from ablate.data.synthetic.sampling import Sampler, Style
 from ablate.hashing import digest
 from ablate.registry import AddedOption, digest_of_code, register
-from ablate.writing import write_whole
 
 _GRAMMAR_CODE = digest_of_code(Path(__file__).parent)  # as it is imported
 """The code that determines the text."""
@@ -78,17 +75,13 @@ class Synthetic(Corpus):
         """Return the SHA-256 of the text; from the cache while the grammar is unchanged."""
         more = (str(self._n_more),) if self._n_more else ()
         determinants = _GRAMMAR_CODE, str(self.size), str(self.seed), *more
-        path = cache_folder("synthetic") / digest(determinants)
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            cached = path.read_text(encoding="ascii")
-            if re.fullmatch("[0-9a-f]{64}", cached):
-                return cached
-        text = self.load()
-        splits = (text.train, text.dev, *text.tests.values())
-        fingerprint = digest_of_lines(side for split in splits for side in (split.src, split.tgt))
-        with contextlib.suppress(OSError):  # without a cache it is computed every time
-            write_whole(path, fingerprint)
-        return fingerprint
+
+        def compute() -> str:
+            text = self.load()
+            splits = (text.train, text.dev, *text.tests.values())
+            return digest_of_lines(side for split in splits for side in (split.src, split.tgt))
+
+        return cached(cache_folder("synthetic") / digest(determinants), compute)
 
     def load(self) -> CorpusText:
         return generate(self.size, self.seed, self._n_more)
@@ -96,7 +89,7 @@ class Synthetic(Corpus):
 
 @functools.lru_cache(maxsize=4)
 def generate(size: int, seed: int, n_more: int = 0) -> CorpusText:
-    """Return the corpus, with ``n_more`` pairs in ``test`` than it has anyway.
+    """Return the corpus, with ``n_more`` pairs more in ``test`` than it has anyway.
 
     The same arguments give the same text on every machine.
     """
