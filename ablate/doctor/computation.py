@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,12 +19,12 @@ from ablate.doctor.workload import (
     SMALL,
     TINY,
     batches,
-    digest,
     fresh_engine,
     matrix_rate,
     weights,
 )
 from ablate.errors import first_line
+from ablate.hashing import sha256
 from ablate.measuring import count_flops
 from ablate.measuring.probe import timed
 from ablate.runner import devices
@@ -58,15 +59,11 @@ def bf16(target: Target) -> CheckResult:
     exact = a @ b
     error = float(((a.bfloat16() @ b.bfloat16()).float() - exact).norm() / exact.norm())
     text = f"a matrix product reaches {_rate(bf16_rate)} in bf16, {_rate(fp32_rate)} in fp32"
+    advice = "say training.precision: fp32"
     if not error < _BF16_TOLERANCE:
-        return broken(
-            f"a matrix product in bf16 is wrong by {error:.1%}; say training.precision: fp32",
-            **rates,
-        )
+        return broken(f"a matrix product in bf16 is wrong by {error:.1%}; {advice}", **rates)
     if bf16_rate < _MIN_RELATIVE_SPEED * fp32_rate:
-        return warning(
-            f"precision auto means bf16, but {text}; say training.precision: fp32", **rates
-        )
+        return warning(f"precision auto means bf16, but {text}; {advice}", **rates)
     return ok(f"precision auto means bf16: {text}", **rates)
 
 
@@ -89,14 +86,10 @@ def capture(target: Target) -> CheckResult:
             x.copy_(torch.randn(64, 64, device=device))
             worst = max(worst, float((replay() - work()).abs().max()))
     if not worst < _CAPTURE_TOLERANCE:
-        return broken(
-            f"a replay differs from the same work done eagerly by {worst:.1e}; say --engine eager",
-            largest_difference=worst,
-        )
-    return ok(
-        f"two CUDA graphs captured one after the other; replays differ by at most {worst:.1e}",
-        largest_difference=worst,
-    )
+        text = f"a replay differs from the same work done eagerly by {worst:.1e}"
+        return broken(f"{text}; say --engine eager", largest_difference=worst)
+    text = f"two CUDA graphs captured one after the other; replays differ by at most {worst:.1e}"
+    return ok(text, largest_difference=worst)
 
 
 def engines(target: Target) -> CheckResult:
@@ -140,15 +133,10 @@ def side_by_side(target: Target) -> CheckResult:
     interleaver.run([partial(work, seed) for seed in range(_N_RUNS)])
     n_equal = sum(together[seed] == alone[seed] for seed in range(_N_RUNS))
     if n_equal < _N_RUNS:
-        return broken(
-            f"of {_N_RUNS} runs that share a process, {_N_RUNS - n_equal} had other weights than "
-            "alone; say --jobs 1",
-            equal=n_equal,
-        )
-    return ok(
-        f"{_N_RUNS} runs in one process have the weights they have alone, bit for bit",
-        equal=n_equal,
-    )
+        text = f"of {_N_RUNS} runs that share a process, {_N_RUNS - n_equal} had other weights than"
+        return broken(f"{text} alone; say --jobs 1", equal=n_equal)
+    text = f"{_N_RUNS} runs in one process have the weights they have alone, bit for bit"
+    return ok(text, equal=n_equal)
 
 
 def determinism(target: Target) -> CheckResult:
@@ -172,8 +160,23 @@ def speed(target: Target) -> CheckResult:
     device, place = _device(target)
     precision = devices.resolve("auto", place)
     name = resolve("auto", place.kind)
-    fastest, share = _fastest_steps(tuple(dict.fromkeys(("eager", name))), device, precision)
-    eager, seconds = fastest["eager"], fastest[name]
+    size = TINY if device.type == "cuda" else LAPTOP
+    batch = batches(size, 1, device)[0]
+    options: dict[str, Any] = {"dropout": 0.1, "precision": precision, "cores": devices.n_cores()}
+    with ExitStack() as stack:
+        made = {
+            each: stack.enter_context(fresh_engine(each, size, device, **options))
+            for each in dict.fromkeys(("eager", name))
+        }
+        rounds = [
+            {each: timed(partial(engine.step, [batch]), device) for each, engine in made.items()}
+            for _ in range(_N_PASSES + _N_ROUNDS)
+        ]
+        eager, seconds = (min(r[each] for r in rounds[_N_PASSES:]) for each in ("eager", name))
+        n_flops = count_flops(made[name].model, batch) * batch.n_tokens
+        torch.set_num_threads(made[name].cores)  # the matrix product has as many cores
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    share = n_flops / seconds / matrix_rate(device, dtype)
     text = (
         f"a small step takes {1e3 * seconds:.1f} ms with {name} and {1e3 * eager:.1f} ms eagerly "
         f"({precision}); {share:.0%} of the rate of a matrix product"
@@ -205,16 +208,13 @@ def compiler(target: Target) -> CheckResult:
     try:
         result = torch.compile(work)(x)
     except Exception as error:  # whatever the compilers raise
-        return warning(
-            f"--engine compile cannot be used ({first_line(error)}); the other engines can"
-        )
+        reason = first_line(error)
+        return warning(f"--engine compile cannot be used ({reason}); the other engines can")
     seconds = time.perf_counter() - start
     if not torch.allclose(result, work(x), atol=_CAPTURE_TOLERANCE):
         return warning("--engine compile gives wrong numbers; use another engine")
-    return ok(
-        f"--engine compile can be used; a first small function took {seconds:.1f} s",
-        compile_seconds=round(seconds, 2),
-    )
+    text = f"--engine compile can be used; a first small function took {seconds:.1f} s"
+    return ok(text, compile_seconds=round(seconds, 2))
 
 
 def _device(target: Target) -> tuple[torch.device, Device]:
@@ -246,38 +246,7 @@ def _digest_of_steps(
         for batch in batches(SMALL, 2, device) * _N_PASSES:
             engine.step([batch])
             between()
-        return digest(engine)
-
-
-def _fastest_steps(
-    names: Sequence[str], device: torch.device, precision: str
-) -> tuple[dict[str, float], float]:
-    """Return the seconds of each engine's fastest step, and a share.
-
-    The share is that of the last engine's FLOP/s in those of a matrix product on as many cores.
-    """
-    size = TINY if device.type == "cuda" else LAPTOP
-    batch = batches(size, 1, device)[0]
-    make = partial(
-        fresh_engine,
-        size=size,
-        device=device,
-        dropout=0.1,
-        precision=precision,
-        cores=devices.n_cores(),
-    )
-    with ExitStack() as stack:
-        engines = {name: stack.enter_context(make(name)) for name in names}
-        rounds = [
-            {name: timed(partial(each.step, [batch]), device) for name, each in engines.items()}
-            for _ in range(_N_PASSES + _N_ROUNDS)
-        ]
-        fastest = {name: min(times[name] for times in rounds[_N_PASSES:]) for name in names}
-        last = engines[names[-1]]
-        n_flops = count_flops(last.model, batch) * batch.n_tokens
-        torch.set_num_threads(last.cores)
-    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    return fastest, n_flops / fastest[names[-1]] / matrix_rate(device, dtype)
+        return sha256([weights(engine).numpy().tobytes()])
 
 
 def _rate(flops_per_second: float) -> str:

@@ -12,13 +12,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Literal
 
 from ablate.doctor import computation, folders, hardware, software
-from ablate.doctor.results import CheckResult, Diagnosis, Target, broken, not_applicable
+from ablate.doctor.results import CheckResult, Diagnosis, Target, broken, not_applicable, ok
 from ablate.errors import AblateError
 from ablate.runner import devices
 from ablate.runner.backends.local import python_path
@@ -34,20 +35,12 @@ COMMAND = (sys.executable, "-P", "-m", "ablate.doctor")
 
 @dataclass(frozen=True)
 class Check:
-    """One check.
-
-    Attributes:
-        name: in tables.
-        examine: makes the check; an exception means ``broken``.
-        limit_s: after how many seconds its process is killed; None for a check that computes
-            nothing and needs no process of its own.
-        kinds: of devices that it is made on; empty for a check of the machine.
-    """
+    """One check."""
 
     name: str
-    examine: Callable[[Target], CheckResult]
-    limit_s: float | None = None
-    kinds: tuple[Kind, ...] = ()
+    examine: Callable[[Target], CheckResult]  # an exception means ``broken``
+    limit_s: float | None = None  # of its own process; None for a check that computes nothing
+    kinds: tuple[Kind, ...] = ()  # of devices that it is made on; empty for the whole machine
 
 
 CHECKS = (
@@ -77,14 +70,7 @@ def examine(
     checks: Sequence[Check] = CHECKS,
     command: Sequence[str] = COMMAND,
 ) -> Diagnosis:
-    """Make every check; devices are checked at the same time.
-
-    Args:
-        names: of devices: ``auto``, ``cpu``, ``cuda``, or GPUs by number, ``cuda:0,2``.
-        results: the folder of results.
-        checks: to make, in this order.
-        command: starts the process of a check.
-    """
+    """Make every check in order; the devices of these names are checked at the same time."""
     target = Target(names, results)
 
     def run_checks(device: Device | None) -> list[CheckResult]:
@@ -95,7 +81,13 @@ def examine(
         ]
 
     of_machine = run_checks(None)
-    chosen = _devices(names, of_machine)
+    # The check of the GPUs has counted them, in a process that has ended. If this process did, CUDA
+    # would occupy memory on them, and the checks would report this process as another user.
+    gpus = next((result for result in of_machine if result.name == "gpus"), ok(""))
+    chosen: tuple[Device, ...] = ()
+    if gpus.outcome != "broken":
+        with suppress(AblateError):
+            chosen = devices.find_among(int(gpus.figures.get("gpus_by_cuda", 0)), names)
     with ThreadPoolExecutor(max(1, len(chosen))) as executor:
         of_devices = executor.map(run_checks, chosen)
     return Diagnosis(tuple(chain(of_machine, *of_devices)))
@@ -108,15 +100,7 @@ def run_in_process(
     variables: Mapping[str, str],
     command: Sequence[str] = COMMAND,
 ) -> CheckResult:
-    """Make a check in a process of its own; ``broken`` if it crashes or exceeds the time limit.
-
-    Args:
-        name: of the check.
-        target: to check.
-        limit_s: after how many seconds the process is killed.
-        variables: added to the environment of the process.
-        command: starts the process.
-    """
+    """Make a check in a process of its own; ``broken`` if it crashes or exceeds the time limit."""
     process = subprocess.Popen(
         [*command, name, target.to_line()],
         env={**os.environ, **variables, "PYTHONPATH": python_path()},
@@ -149,22 +133,6 @@ def run_in_process(
         return CheckResult.from_line(output.strip().rpartition("\n")[2])
     except (ValueError, TypeError):
         return broken(f"gave no result but {output.strip()[-200:]!r}")
-
-
-def _devices(names: str, results: Sequence[CheckResult]) -> tuple[Device, ...]:
-    """Return the devices to check, of those that CUDA can use.
-
-    The check of the GPUs has counted them, in a process that has ended. If this process did, CUDA
-    would occupy memory on them, and the checks would report this process as another user.
-    """
-    gpus = next((result for result in results if result.name == "gpus"), None)
-    if gpus is not None and gpus.outcome == "broken":
-        return ()
-    n_gpus = 0 if gpus is None else int(gpus.figures.get("gpus_by_cuda", 0))
-    try:
-        return devices.find_among(n_gpus, names)
-    except AblateError:
-        return ()
 
 
 def _run_check(

@@ -107,7 +107,16 @@ def locks(target: Target) -> CheckResult:
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            is_held = _holds_a_lock(folder)
+            with (
+                tempfile.TemporaryDirectory(dir=folder, prefix=".doctor.") as own,
+                FileLock(Path(own) / "lock", timeout=0) as lock,
+            ):
+                other = subprocess.run(
+                    [sys.executable, "-P", "-c", _TRY_LOCK, lock.lock_file],
+                    env={**os.environ, "PYTHONPATH": python_path()},
+                    capture_output=True,
+                    timeout=_LOCK_LIMIT_S,
+                )
     except (OSError, subprocess.TimeoutExpired) as error:
         reason = getattr(error, "strerror", None) or error
         return broken(
@@ -119,7 +128,7 @@ def locks(target: Target) -> CheckResult:
             f"{folder}: {caught[0].message}, which a killed run would leave behind; name a folder "
             "on a local disk with --results"
         )
-    if is_held:
+    if other.returncode == _IS_LOCKED:
         return ok(f"a lock in {folder} holds against other processes")
     return broken(
         f"a lock in {folder} does not hold against other processes, so that two of them would "
@@ -127,22 +136,6 @@ def locks(target: Target) -> CheckResult:
     )
 
 
-def _holds_a_lock(folder: Path) -> bool:
-    """Return whether a lock that this process holds is refused to another one."""
-    with (
-        tempfile.TemporaryDirectory(dir=folder, prefix=".doctor.") as own,
-        FileLock(Path(own) / "lock", timeout=0) as lock,
-    ):
-        other = subprocess.run(
-            [sys.executable, "-P", "-c", _TRY_LOCK, lock.lock_file],
-            env={**os.environ, "PYTHONPATH": python_path()},
-            capture_output=True,
-            timeout=_LOCK_LIMIT_S,
-        )
-    return other.returncode == _IS_LOCKED
-
-
 def _nearest_existing(folder: Path) -> Path:
-    """Return a folder, or the nearest parent that exists."""
     absolute = folder.absolute()
     return next(path for path in (absolute, *absolute.parents) if path.is_dir())

@@ -27,40 +27,31 @@ _LIMIT_S = 20
 
 @dataclass(frozen=True)
 class Gpu:
-    """One whole GPU; its slices (MIG) are not listed one by one.
+    """One whole GPU; its slices (MIG) are not listed one by one."""
 
-    Attributes:
-        uuid: as ``GPU-...``.
-        is_mig: whether it is cut into slices.
-        processes: that compute on it, each with its number, name and memory.
-    """
-
-    uuid: str
+    uuid: str  # as ``GPU-...``
     name: str
     driver: str
     total_mib: float
     used_mib: float
     busy_percent: int
-    is_mig: bool
-    processes: tuple[str, ...]
+    is_mig: bool  # cut into slices
+    processes: tuple[str, ...]  # that compute on it: number, name and memory of each
 
 
 def cpu(_: Target) -> CheckResult:
     """Check the cores and the memory, and how busy others keep them."""
     n_cores, load = devices.n_cores(), os.getloadavg()[0]
     facts = provenance.hardware("cpu")
-    free = _free_gib()
-    figures: dict[str, Figure] = {
-        "cores": n_cores,
-        "load": round(load, 2),
-        "memory_gib": facts["memory_gib"],
-    }
-    text = f"{n_cores} cores of {facts['cpu']}, {facts['memory_gib']:g} GiB of memory"
-    if free is not None:
+    memory_gib = facts["memory_gib"]
+    figures: dict[str, Figure] = {"cores": n_cores, "load": round(load, 2)}
+    figures["memory_gib"] = memory_gib
+    text = f"{n_cores} cores of {facts['cpu']}, {memory_gib:g} GiB of memory"
+    if (free := _free_gib()) is not None:
         figures["free_gib"] = round(free, 1)
         text += f", {free:.1f} of them free"
-    if free is not None and free < _LOW_MEMORY_GIB:
-        return warning(f"{text}; runs may end as oom: close what else is open", **figures)
+        if free < _LOW_MEMORY_GIB:
+            return warning(f"{text}; runs may end as oom: close what else is open", **figures)
     if load > _BUSY_CORES * n_cores:
         return warning(
             f"{text}; but others keep {load:.1f} cores busy: speeds measured now are too low",
@@ -120,32 +111,23 @@ def gpu(_: Target) -> CheckResult:
         f"{free:.1f} of {total:.1f} GiB free"
     )
     if card is None or card.is_mig or not card.total_mib:
-        if card is None:
-            gap = "nvidia-smi does not list it"
-        else:
-            gap = (
-                "a slice of a GPU with MIG"
-                if card.is_mig
-                else "nvidia-smi gives no size of its memory"
-            )
+        is_slice = card is not None and card.is_mig
+        gap = "a slice of a GPU with MIG" if is_slice else "nvidia-smi does not describe it"
         text += f"; {gap}: who else is on it is not known"
-        return _judge_memory(text, free / total, figures)
-    figures |= {"driver": card.driver, "busy_percent": card.busy_percent}
-    figures["other_processes"] = len(card.processes)
-    text += f", driver {card.driver}"
-    used = card.used_mib / card.total_mib
-    if card.processes or used > _BUSY_GPU or card.busy_percent > 100 * _BUSY_GPU:
-        others = ", ".join(card.processes) or "processes that this machine does not show"
-        return warning(
-            f"{text}; others use {card.used_mib / 1024:.1f} GiB and {card.busy_percent}% of its "
-            f"time ({others}): speeds measured now are too low",
-            **figures,
-        )
-    return _judge_memory(f"{text}; no other process is on it", free / total, figures)
-
-
-def _judge_memory(text: str, share: float, figures: dict[str, Figure]) -> CheckResult:
-    if share < _LOW_GPU_MEMORY:
+    else:
+        figures |= {"driver": card.driver, "busy_percent": card.busy_percent}
+        figures["other_processes"] = len(card.processes)
+        text += f", driver {card.driver}"
+        used = card.used_mib / card.total_mib
+        if card.processes or used > _BUSY_GPU or card.busy_percent > 100 * _BUSY_GPU:
+            others = ", ".join(card.processes) or "processes that this machine does not show"
+            return warning(
+                f"{text}; others use {card.used_mib / 1024:.1f} GiB and {card.busy_percent}% of "
+                f"its time ({others}): speeds measured now are too low",
+                **figures,
+            )
+        text += "; no other process is on it"
+    if free / total < _LOW_GPU_MEMORY:
         return warning(f"{text}; little is free: runs may end as oom", **figures)
     return ok(text, **figures)
 
@@ -175,10 +157,7 @@ def _free_gib() -> float | None:
 
 
 def query_gpus() -> list[Gpu] | None:
-    """Return the GPUs of this machine; None without ``nvidia-smi``, or where it fails.
-
-    Source: ``nvidia-smi --help-query-gpu`` and ``--help-query-compute-apps``.
-    """
+    """Return the GPUs of this machine; None without ``nvidia-smi``, or where it fails."""
     cards, processes = _rows("gpu", _FIELDS), _rows("compute-apps", _PROCESS_FIELDS)
     if cards is None:
         return None

@@ -14,21 +14,15 @@ Figure = float | int | str
 
 @dataclass(frozen=True)
 class Target:
-    """What is examined.
+    """What is examined."""
 
-    Attributes:
-        devices: as ``--device`` names them.
-        results: the folder of results.
-        device: the one device that a check is about; empty for a check of the whole machine.
-    """
-
-    devices: str
+    devices: str  # as ``--device`` names them
     results: Path
-    device: str = ""
+    device: str = ""  # that a check is about; empty for a check of the whole machine
 
     def to_line(self) -> str:
         """Return a line of JSON."""
-        return json.dumps({**asdict(self), "results": str(self.results)})
+        return json.dumps(asdict(self), default=str)
 
     @classmethod
     def from_line(cls, line: str) -> Target:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import platform
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
+from typing import NamedTuple
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -20,15 +20,8 @@ _DISTRIBUTION = "ablate-transformer"
 _NOTABLE = ("torch", "numpy", "pydantic", "tokenizers", "sacrebleu")
 
 
-@dataclass(frozen=True)
-class Requirements:
-    """The versions that the package requires.
-
-    Attributes:
-        python: a range of versions, such as ``>=3.11``.
-        libraries: the same for each library, by name.
-        source: where it is written.
-    """
+class Requirements(NamedTuple):
+    """The versions that the package requires, and where that is written."""
 
     python: SpecifierSet
     libraries: dict[str, SpecifierSet]
@@ -69,24 +62,12 @@ def libraries(_: Target) -> CheckResult:
 
 
 def allows(version_range: SpecifierSet, installed: str) -> bool:
-    """Return whether a range contains a version.
-
-    Only release numbers count: 2.11.0a0+git is 2.11.0, and a Python 3.15.0a1+ is 3.15.0.
-
-    Raises:
-        ValueError: if the version cannot be read.
-    """
+    """Return whether a range contains a version by its release numbers: 2.11.0a0+git is 2.11.0."""
     return version_range.contains(Version(installed.rstrip("+")).base_version)
 
 
 def ranges(texts: Sequence[str]) -> dict[str, SpecifierSet]:
-    """Return the range of each library of a list of requirements, without those of extras.
-
-    A requirement of other machines, such as ``x; sys_platform == 'win32'``, is left out too.
-
-    Raises:
-        ValueError: if a requirement cannot be read.
-    """
+    """Return the range of each library that is required, without those of extras and elsewhere."""
     requirements = map(Requirement, texts)
     return {
         each.name: each.specifier

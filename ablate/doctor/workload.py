@@ -6,7 +6,7 @@ The tokens are random, since the checks compare steps and do not need a model th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,7 +20,6 @@ from ablate.config import RunSpec
 from ablate.data.batches import Batch, Batches, Encoded
 from ablate.data.ragged import Ragged
 from ablate.data.tokenizer import EOS, PAD
-from ablate.hashing import sha256
 from ablate.measuring.probe import timed
 from ablate.model import assemble
 from ablate.parts.embedding import Vocabulary
@@ -105,23 +104,14 @@ def fresh_engine(
     model = model.to(device).train()
     optimizer = make_optimizer(run, model)
     set_lr(optimizer, _LR)
-    step_config = StepConfig.of(run.training, precision)
-    engine = make_engine(name, model, step_config, optimizer)
-    engine.cores = cores
-    try:
-        yield engine
-    finally:
-        engine.close()
+    with closing(make_engine(name, model, StepConfig.of(run.training, precision), optimizer)) as it:
+        it.cores = cores
+        yield it
 
 
 def weights(engine: Engine) -> torch.Tensor:
     """Return all weights as one vector, on the CPU in double precision."""
     return torch.cat([p.detach().flatten().double().cpu() for p in engine.model.parameters()])
-
-
-def digest(engine: Engine) -> str:
-    """Return the SHA-256 of all weights, in hex."""
-    return sha256([weights(engine).numpy().tobytes()])
 
 
 def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:

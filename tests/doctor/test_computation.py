@@ -26,7 +26,7 @@ from ablate.doctor.computation import (
     speed,
 )
 from ablate.doctor.results import CheckResult, Target
-from ablate.doctor.workload import SMALL, matrix_rate
+from ablate.doctor.workload import SMALL
 from ablate.errors import EngineError
 from ablate.runner import devices
 from ablate.training.engines import Eager
@@ -70,10 +70,6 @@ def test_bf16_is_correct_and_fast_or_not(
     assert ("1.00 TFLOP/s" in result.sentence) is (outcome != "broken")
 
 
-def test_the_rate_of_products_is_measured() -> None:
-    assert matrix_rate(torch.device("cpu"), torch.float32) > 1e8
-
-
 def test_a_capture_is_replayed_with_new_numbers(
     monkeypatch: pytest.MonkeyPatch, target: Target
 ) -> None:
@@ -85,9 +81,7 @@ def test_a_capture_is_replayed_with_new_numbers(
         return lambda: result
 
     monkeypatch.setattr(GraphCapturer, "capture", stale)
-    result = capture(target)
-    assert result.outcome == "broken"
-    assert "say --engine eager" in result.sentence
+    assert capture(target).outcome == "broken"
 
 
 def test_engines_agree_unless_one_is_wrong(monkeypatch: pytest.MonkeyPatch, target: Target) -> None:
@@ -105,9 +99,7 @@ def test_engines_agree_unless_one_is_wrong(monkeypatch: pytest.MonkeyPatch, targ
         return losses
 
     monkeypatch.setattr(DataParallel, "forward_backward", wrong)
-    result = engines(target)
-    assert result.outcome == "broken"
-    assert "say --engine eager" in result.sentence
+    assert engines(target).outcome == "broken"
 
 
 def test_an_engine_that_gives_up_is_a_warning(
@@ -131,9 +123,7 @@ def test_runs_side_by_side_have_their_own_random_numbers(
 ) -> None:
     assert side_by_side(target).outcome == "ok"
     monkeypatch.setattr("ablate.runner.streams._RandomState.restore", lambda _: None)
-    result = side_by_side(target)
-    assert result.outcome == "broken"
-    assert "say --jobs 1" in result.sentence
+    assert side_by_side(target).outcome == "broken"
 
 
 def test_repeated_steps_give_the_same_numbers(
