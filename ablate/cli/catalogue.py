@@ -62,8 +62,7 @@ def details(console: Console, part: PartListing) -> None:
 def markdown(listed: Sequence[PartListing]) -> str:
     """Return the catalogue as a page of documentation."""
     written = f"Written by `{command(listed)}`; edit the parts, not this page."
-    lines = ["# Parts", "", written, ""]
-    lines += [rf"\* marks a slot's default. {_legend(listed)}", ""]
+    lines = ["# Parts", "", written, "", rf"\* marks a slot's default. {_legend(listed)}", ""]
     for _, of_slot in groupby(listed, key=lambda part: part.slot):
         lines += _chapter(list(of_slot))
     return "\n".join(line.rstrip() for line in lines).rstrip() + "\n"

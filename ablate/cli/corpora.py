@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ablate.cli import options
 from ablate.cli.guard import guarded
 from ablate.cli.output import console_of_output, echo, echo_json
-
-if TYPE_CHECKING:
-    from ablate.api import CorpusListing, CorpusStatistics
 
 corpora_app = typer.Typer(help="List the corpora; fetch or show one.")
 
@@ -34,7 +30,7 @@ def corpora(context: typer.Context, plugins: options.Plugins = None) -> None:
       ablate corpora fetch multi30k --set tgt=fr
     """
     if context.invoked_subcommand is None:
-        _list_corpora(plugins)
+        _list_corpora(plugins=plugins)
     elif plugins:
         raise typer.BadParameter(
             f"give it after {context.invoked_subcommand!r}", param_hint="--plugin"
@@ -42,11 +38,17 @@ def corpora(context: typer.Context, plugins: options.Plugins = None) -> None:
 
 
 @guarded
-def _list_corpora(plugins: options.Plugins) -> None:
+def _list_corpora(*, plugins: options.Plugins) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
     from ablate import api
 
-    options.load_plugins(plugins)
-    _print_corpora(api.corpora())
+    states = {True: "available", False: "not fetched", None: "needs options"}
+    grid = Table.grid(padding=(0, 2))
+    for corpus in api.corpora():
+        grid.add_row(Text(corpus.name), Text(states[corpus.is_available]), Text(corpus.summary))
+    console_of_output().print(grid)
 
 
 @corpora_app.command("fetch")
@@ -58,7 +60,6 @@ def fetch(name: CorpusName, values: CorpusOptions = None, plugins: options.Plugi
     """
     from ablate import api
 
-    options.load_plugins(plugins)
     api.fetch_corpus(name, values or (), lambda line: echo(line, err=True))
 
 
@@ -77,7 +78,6 @@ def check(
     """
     from ablate import api
 
-    options.load_plugins(plugins)
     faults = api.check_corpus(spec)
     if as_json:
         echo_json([asdict(fault) for fault in faults])
@@ -99,28 +99,12 @@ def show_corpus(
 
     Example: ablate corpora show synthetic
     """
+    from rich.table import Table
+    from rich.text import Text
+
     from ablate import api
 
-    options.load_plugins(plugins)
-    _print_statistics(api.show_corpus(name, values or ()))
-
-
-def _print_corpora(listed: Sequence[CorpusListing]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    states = {True: "available", False: "not fetched", None: "needs options"}
-    grid = Table.grid(padding=(0, 2))
-    for corpus in listed:
-        grid.add_row(Text(corpus.name), Text(states[corpus.is_available]), Text(corpus.summary))
-    console_of_output().print(grid)
-
-
-def _print_statistics(corpus: CorpusStatistics) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    console = console_of_output()
+    corpus, console = api.show_corpus(name, values or ()), console_of_output()
     console.print(Text(f"{corpus.name}  {corpus.src} -> {corpus.tgt}", style="bold"))
     grid = Table(box=None, pad_edge=False, header_style="bold")
     grid.add_column("split")

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ablate.cli import options
 from ablate.cli.guard import guarded
 from ablate.cli.output import console_of_output, echo_json, waiting
 from ablate.wording import counted
-
-if TYPE_CHECKING:
-    from ablate.api import Diagnosis
 
 _STYLES = {"ok": "green", "warning": "yellow", "broken": "bold red", "not applicable": "dim"}
 
@@ -28,21 +23,16 @@ def doctor(
 
       ablate doctor --device cuda:0 --json
     """
+    from rich.table import Table
+    from rich.text import Text
+
     from ablate import api
 
     with waiting("examining this machine, which takes about a minute"):
         diagnosis = api.doctor(device=device, results=results)
     if as_json:
         echo_json(diagnosis.to_json())
-    else:
-        _print_diagnosis(diagnosis)
-    return diagnosis.exit_status
-
-
-def _print_diagnosis(diagnosis: Diagnosis) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
+        return diagnosis.exit_status
     grid = Table(box=None, pad_edge=False, header_style="bold")
     grid.add_column("check", no_wrap=True)
     grid.add_column("outcome", no_wrap=True)
@@ -59,3 +49,4 @@ def _print_diagnosis(diagnosis: Diagnosis) -> None:
     console = console_of_output()
     console.print(grid)
     console.print(Text(f"\nThis machine is {fit}{warnings}.", style="bold"))
+    return diagnosis.exit_status

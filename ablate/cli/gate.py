@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,12 +14,10 @@ from ablate.cli.guard import guarded
 from ablate.cli.output import echo
 from ablate.errors import SpecError
 
-if TYPE_CHECKING:
-    from ablate.api.gate import Blessed, Gated
-
 
 @guarded
 def gate(  # noqa: PLR0913 - one argument for every option of the command
+    context: typer.Context,
     spec: options.Spec,
     reference: Annotated[
         Path | None,
@@ -77,48 +75,32 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
 
       ablate gate experiments/pe.yaml --junit gate.xml
     """
-    for pair, are_both in (
-        ("--fresh and --stored", fresh and stored),
-        ("--junit and --bless", bless and junit is not None),
-    ):
-        if are_both:
-            raise SpecError(f"{pair} exclude each other; drop one")
-    for option, is_given in (("--widen", widen), ("--repeats", repeats is not None)):
-        if is_given and not bless:
-            raise SpecError(f"{option} is for --bless; a gate changes no reference")
+    if fresh and stored:
+        raise SpecError("--fresh and --stored exclude each other; drop one")
+    if bless and junit is not None:
+        raise SpecError("--junit and --bless exclude each other; drop one")
+    if not bless and (widen or repeats is not None):
+        option = "--widen" if widen else "--repeats"
+        raise SpecError(f"{option} is for --bless; a gate changes no reference")
     from ablate import api
+    from ablate.report.gate import gate_text
 
-    options.load_plugins(plugins)
     reference = reference or default_reference(spec)
-    run_options = api.RunOptions(
-        seeds=options.parse_seeds(seeds),
-        overrides=overrides or (),
-        device=device,
-        jobs=jobs,
-        engine=engine,
-        results=results,
-        fresh=fresh,
-        probe_seconds=probe_seconds,
-        probes=not no_probe,
-        stall_after=stall_after,
-        backend=backend,
-        backend_options=options.backend_options(
-            slurm,
-            detach=detach,
-            address=address,
-            slurm_partition=slurm_partition,
-            slurm_time=slurm_time,
-            gpus_per_task=gpus_per_task,
-        ),
-    )
+    given = options.run_options(context.params)
     if bless:
-        blessed = api.bless(
-            spec, reference, run_options, widen=widen, repeats=repeats, is_stored=stored
-        )
-        _print_blessed(blessed)
-        return blessed.exit_status
-    gated = api.gate(spec, reference, run_options, junit=junit, is_stored=stored)
-    _print_gated(gated)
+        done = api.bless(spec, reference, given, widen=widen, repeats=repeats, is_stored=stored)
+        for text in (*done.loosened, *done.moved, *done.weakened, *done.remarks):
+            echo(text)
+        for text in done.refused:
+            echo(text, err=True)
+        names = [name for name, check in done.reference.checks.items() if check.blessed]
+        echo(f"{done.path} is blessed: {', '.join(names)}")
+        return done.exit_status
+    gated = api.gate(spec, reference, given, junit=junit, is_stored=stored)
+    is_terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if is_terminal else None
+    text = gate_text(gated.verdicts, gated.remarks, width, is_coloured=is_terminal)
+    echo(text, nl=False, is_styled=True)
     return gated.exit_status
 
 
@@ -130,21 +112,3 @@ def default_reference(spec: Path) -> Path:
     root = next((folder for folder in path.parents if folder.name == "experiments"), path.parent)
     name = "-".join(path.relative_to(root).with_suffix("").parts)
     return Path(f"{name}.reference.yaml")
-
-
-def _print_gated(gated: Gated) -> None:
-    from ablate.report.gate import gate_text
-
-    is_terminal = sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if is_terminal else None
-    text = gate_text(gated.verdicts, gated.remarks, width, is_coloured=is_terminal)
-    echo(text, nl=False, is_styled=True)
-
-
-def _print_blessed(blessed: Blessed) -> None:
-    for text in (*blessed.loosened, *blessed.moved, *blessed.weakened, *blessed.remarks):
-        echo(text)
-    for text in blessed.refused:
-        echo(text, err=True)
-    names = [name for name, check in blessed.reference.checks.items() if check.blessed]
-    echo(f"{blessed.path} is blessed: {', '.join(names)}")

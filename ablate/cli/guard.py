@@ -7,7 +7,8 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Any, ParamSpec, TextIO
+from pathlib import Path
+from typing import Any, ParamSpec, TextIO, cast
 
 import typer
 from typer.core import TyperGroup
@@ -52,7 +53,7 @@ def guarded(command: Callable[Arguments, int | None]) -> Callable[Arguments, Non
     """Turn the result of a command, or the error it raises, into an exit status.
 
     A pipe that its reader closes (``ablate parts | head``) is no error, unless the exit status of
-    the command is a verdict.
+    the command is a verdict. Plugins that were given are loaded before.
     """
 
     @functools.wraps(command)
@@ -62,6 +63,11 @@ def guarded(command: Callable[Arguments, int | None]) -> Callable[Arguments, Non
                 warnings.showwarning = _print_warning
                 for category in _OWN_WARNINGS:
                     warnings.simplefilter("default", category)
+                if plugins := kwargs.get("plugins"):
+                    from ablate.registry import load_plugin
+
+                    for file in cast("list[Path]", plugins):
+                        load_plugin(file)
                 status = command(*args, **kwargs) or 0
             sys.stdout.flush()
         except AblateError as error:

@@ -14,13 +14,7 @@ from ablate.cli.output import echo
 
 @guarded
 def inspect(  # noqa: PLR0913 - one argument for every option of the command
-    run: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN",
-            help=options.TrainedRun,
-        ),
-    ],
+    run: Annotated[str, typer.Argument(metavar="RUN", help=options.TrainedRun)],
     sentence: Annotated[
         str | None,
         typer.Option(
@@ -52,13 +46,9 @@ def inspect(  # noqa: PLR0913 - one argument for every option of the command
     """
     from ablate import api
 
-    options.load_plugins(plugins)
     inspection = api.inspect(run, sentence, target, device=device, results=results)
     for path in inspection.save(output):
         echo(path)
-    for line in (
-        f"sentence: {inspection.source}",
-        f"translation: {inspection.translation}",
-        *inspection.remarks,
-    ):
+    about = (f"sentence: {inspection.source}", f"translation: {inspection.translation}")
+    for line in (*about, *inspection.remarks):
         echo(line, err=True)

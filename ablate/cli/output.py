@@ -40,14 +40,9 @@ def echo(
     file: TextIO | None = None,
     is_styled: bool = False,
 ) -> None:
-    """Print a text.
+    """Print a text, its control characters as escape sequences.
 
-    Args:
-        text: its control characters are shown as escape sequences.
-        err: whether to print to standard error.
-        nl: whether a newline follows.
-        file: in place of standard output and error.
-        is_styled: whether to send the styles that this package writes into texts.
+    If it ``is_styled``, the styles that this package writes into texts are sent as they are.
     """
     pieces = _OUR_STYLES.split(str(text)) if is_styled else [str(text)]
     safe = "".join(piece if at % 2 else printable(piece) for at, piece in enumerate(pieces))
@@ -62,11 +57,6 @@ def echo_data(text: str) -> None:
 def echo_json(data: Any) -> None:
     """Print plain data as JSON."""
     echo(json_text(data))
-
-
-def echo_rendered(lines: Sequence[str]) -> None:
-    """Print lines that a `console_of_output` has rendered, with its colours."""
-    typer.echo("\n".join(lines))
 
 
 def print_table(

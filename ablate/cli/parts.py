@@ -10,7 +10,7 @@ import typer
 
 from ablate.cli import options
 from ablate.cli.guard import guarded
-from ablate.cli.output import console_of_output, echo, echo_json, echo_rendered, waiting
+from ablate.cli.output import console_of_output, echo, echo_json, waiting
 from ablate.errors import SpecError
 
 
@@ -59,7 +59,6 @@ def parts(  # noqa: PLR0913 - one argument for every option of the command
 
     if as_json and form is not Catalogue.terminal:
         raise SpecError(f"--json and --format {form.value} exclude each other; remove one")
-    options.load_plugins(plugins)
     with waiting("counting parameters and FLOPs"):
         listed = api.parts(slot, name, measured=measured or (), results=results)
     if as_json or form is Catalogue.json:
@@ -74,4 +73,4 @@ def parts(  # noqa: PLR0913 - one argument for every option of the command
             else:
                 catalogue.overview(console, listed)
         lines = captured.get().splitlines()
-        echo_rendered(lines if console.is_terminal else [line.rstrip() for line in lines])
+        typer.echo("\n".join(lines if console.is_terminal else map(str.rstrip, lines)))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import typer
 
 from ablate.cli import options
 from ablate.cli.guard import guarded
 from ablate.cli.output import console_of_output, echo_json, print_rows, waiting
 
 if TYPE_CHECKING:
-    from ablate.api import Plan, PlannedRow
+    from ablate.api import Plan
 
 _MIN_WIDTH_FOR_CHANGES = 110
 """Columns of a terminal in which changes have a column; else they stand below the row's name."""
@@ -17,6 +19,7 @@ _MIN_WIDTH_FOR_CHANGES = 110
 
 @guarded
 def plan(  # noqa: PLR0913 - one argument for every option of the command
+    context: typer.Context,
     spec: options.Spec,
     seeds: options.Seeds = None,
     only: options.Only = None,
@@ -40,7 +43,6 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
     """
     from ablate import api
 
-    options.load_plugins(plugins)
     with waiting("checking and counting every row"):
         planned = api.plan(
             spec,
@@ -52,13 +54,7 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
             overrides=overrides or (),
             results=results,
             backend=backend,
-            backend_options=options.backend_options(
-                slurm,
-                address=address,
-                slurm_partition=slurm_partition,
-                slurm_time=slurm_time,
-                gpus_per_task=gpus_per_task,
-            ),
+            backend_options=options.backend_options(context.params),
         )
     if as_json:
         echo_json(planned.to_json())
@@ -71,6 +67,9 @@ def print_plan(planned: Plan) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from ablate.report.values import format_value
+    from ablate.runner.display import format_duration
+
     console = console_of_output()
     is_narrow = console.width < _MIN_WIDTH_FOR_CHANGES
     grid = Table(box=None, pad_edge=False, header_style="bold")
@@ -82,37 +81,28 @@ def print_plan(planned: Plan) -> None:
         grid.add_column(header, justify="right", no_wrap=True)
     rows = []
     for row in planned.rows:
-        changes = ", ".join(_change(row, path, value) for path, value in row.changes.items())
+        chosen = {path: f" ({how})" for path, how in row.chosen.items()}
+        changes = ", ".join(
+            f"{path}={'?' if path in row.pending else format_value(value) + chosen.get(path, '')}"
+            for path, value in row.changes.items()
+        )
         below = f"\n  {changes}" if changes else ""
-        texts = [f"{row.name}{below}"] if is_narrow else [row.name, changes]
-        rows.append([*texts, *_numbers(row, is_published=is_published)])
+        delta = f" ({row.params_delta:+.1%})" if row.params_delta else ""
+        approximately = "" if row.is_vocabulary_known else "~"
+        published, memory = row.published.get("params"), row.train_peak_mib
+        seconds, is_guess = row.seconds_per_run, "~" * row.is_time_estimated
+        rows.append(
+            [
+                *([f"{row.name}{below}"] if is_narrow else [row.name, changes]),
+                f"{approximately}{row.params:,}{delta}",
+                *([f"{published / 1e6:,.4g} M" if published else ""] if is_published else []),
+                f"{approximately}{row.flops_per_target_token / 1e6:,.3g}",
+                "?" if memory is None else f"{memory:,.0f}",
+                "?" if seconds is None else f"{is_guess}{format_duration(seconds)}",
+                f"{row.n_done} of {len(row.runs)}",
+            ]
+        )
     console.print(Text(f"{planned.experiment}  {planned.question or ''}".rstrip(), style="bold"))
     print_rows(console, grid, rows)
     for line in planned.remarks():
         console.print(Text(line))
-
-
-def _change(row: PlannedRow, path: str, value: Any) -> str:
-    from ablate.report.values import format_value
-
-    if path in row.pending:
-        return f"{path}=?"
-    note = f" ({row.chosen[path]})" if path in row.chosen else ""
-    return f"{path}={format_value(value)}{note}"
-
-
-def _numbers(row: PlannedRow, *, is_published: bool) -> list[str]:
-    from ablate.runner.display import format_duration
-
-    delta = f" ({row.params_delta:+.1%})" if row.params_delta else ""
-    approximately = "" if row.is_vocabulary_known else "~"
-    published, memory = row.published.get("params"), row.train_peak_mib
-    seconds = row.seconds_per_run
-    return [
-        f"{approximately}{row.params:,}{delta}",
-        *(["" if published is None else f"{published / 1e6:,.4g} M"] if is_published else []),
-        f"{approximately}{row.flops_per_target_token / 1e6:,.3g}",
-        "?" if memory is None else f"{memory:,.0f}",
-        "?" if seconds is None else f"{'~' * row.is_time_estimated}{format_duration(seconds)}",
-        f"{row.n_done} of {len(row.runs)}",
-    ]

@@ -66,7 +66,6 @@ def report(  # noqa: PLR0913 - one argument for every option of the command
     from ablate import api
     from ablate.report import format_class
 
-    options.load_plugins(plugins)
     if form is not None:
         format_class(form)
     outcome = api.report(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import typer
+
 from ablate.cli import options
 from ablate.cli.guard import guarded
 from ablate.cli.output import print_table
@@ -9,6 +11,7 @@ from ablate.cli.output import print_table
 
 @guarded
 def run(  # noqa: PLR0913 - one argument for every option of the command
+    context: typer.Context,
     spec: options.Spec,
     seeds: options.Seeds = None,
     only: options.Only = None,
@@ -43,30 +46,6 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     """
     from ablate import api
 
-    options.load_plugins(plugins)
-    run_options = api.RunOptions(
-        seeds=options.parse_seeds(seeds),
-        overrides=overrides or (),
-        device=device,
-        jobs=jobs,
-        engine=engine,
-        results=results,
-        fresh=fresh,
-        probe_seconds=probe_seconds,
-        probes=not no_probe,
-        figures=not no_figures,
-        stall_after=stall_after,
-        log=log or (),
-        backend=backend,
-        backend_options=options.backend_options(
-            slurm,
-            detach=detach,
-            address=address,
-            slurm_partition=slurm_partition,
-            slurm_time=slurm_time,
-            gpus_per_task=gpus_per_task,
-        ),
-    )
-    outcome = api.run(spec, run_options, only=only or ())
+    outcome = api.run(spec, options.run_options(context.params), only=only or ())
     print_table(outcome.table)
     return outcome.exit_status

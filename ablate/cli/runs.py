@@ -18,40 +18,37 @@ if TYPE_CHECKING:
 
 runs_app = typer.Typer(help="List, show, remove and archive the runs in the folder of results.")
 
-Labels = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="RUN",
-        help="As in [b]pe[/b], [b]pe:none[/b] or [b]pe:none:1[/b], or the first characters of a "
-        "run's hash.",
-    ),
-]
-Statuses = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--status",
-        metavar="STATUS",
-        help="List only runs with this status: done, diverged, failed, oom, unfinished or "
-        "unreadable. Repeatable.",
-    ),
-]
-Specs = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--experiment",
-        metavar="SPEC",
-        help="Show which runs this experiment needs. Repeatable.",
-    ),
-]
 Yes = Annotated[bool, typer.Option("--yes", help="Remove the runs, do not only list them.")]
 
 
 @runs_app.command("list")
 @guarded
 def list_runs(
-    labels: Labels = None,
-    statuses: Statuses = None,
-    specs: Specs = None,
+    labels: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="RUN",
+            help="As in [b]pe[/b], [b]pe:none[/b] or [b]pe:none:1[/b], or the first characters of "
+            "a run's hash.",
+        ),
+    ] = None,
+    statuses: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--status",
+            metavar="STATUS",
+            help="List only runs with this status: done, diverged, failed, oom, unfinished or "
+            "unreadable. Repeatable.",
+        ),
+    ] = None,
+    specs: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--experiment",
+            metavar="SPEC",
+            help="Show which runs this experiment needs. Repeatable.",
+        ),
+    ] = None,
     results: options.Results = options.RESULTS,
     as_json: options.AsJson = False,
 ) -> None:
@@ -62,6 +59,8 @@ def list_runs(
 
       ablate runs list pe --experiment experiments/pe.yaml
     """
+    from rich.table import Table
+
     from ablate import api
 
     if not results.is_dir():
@@ -69,8 +68,31 @@ def list_runs(
     listed = api.runs(results, specs=specs or (), statuses=statuses or (), labels=labels or ())
     if as_json:
         echo_json([run.to_json() for run in listed])
-    else:
-        _print_stored(listed, has_experiments=bool(specs))
+        return
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    for header in ("hash", "experiment", "row"):
+        grid.add_column(header, overflow="fold")
+    for header in ("seed", "status", "BLEU", "MiB"):
+        grid.add_column(header, justify="left" if header == "status" else "right", no_wrap=True)
+    grid.add_column("finished", no_wrap=True)
+    if specs:
+        grid.add_column("needed by")
+    rows = [
+        [
+            run.run,
+            run.experiment or "",
+            run.row or "",
+            "" if run.seed is None else str(run.seed),
+            "at work" if run.is_at_work else run.status,
+            "" if run.bleu is None else f"{run.bleu:.2f}",
+            f"{run.n_bytes / 2**20:,.1f}",
+            (run.finished or "")[:16].replace("T", " "),
+            *([", ".join(run.experiments)] if specs else []),
+        ]
+        for run in listed
+    ]
+    print_rows(console_of_output(), grid, rows)
+    echo(f"{counted(len(listed), 'run')}, {_mib(listed)}")
 
 
 @runs_app.command("show")
@@ -172,35 +194,6 @@ def restore_runs(
     if n_other := sum(len(each.other) for each in restored):
         notes.append(f"{n_other} were there with other numbers, and stay")
     echo("; ".join(notes))
-
-
-def _print_stored(runs: Sequence[StoredRun], *, has_experiments: bool) -> None:
-    from rich.table import Table
-
-    grid = Table(box=None, pad_edge=False, header_style="bold")
-    for header in ("hash", "experiment", "row"):
-        grid.add_column(header, overflow="fold")
-    for header in ("seed", "status", "BLEU", "MiB"):
-        grid.add_column(header, justify="left" if header == "status" else "right", no_wrap=True)
-    grid.add_column("finished", no_wrap=True)
-    if has_experiments:
-        grid.add_column("needed by")
-    rows = [
-        [
-            run.run,
-            run.experiment or "",
-            run.row or "",
-            "" if run.seed is None else str(run.seed),
-            "at work" if run.is_at_work else run.status,
-            "" if run.bleu is None else f"{run.bleu:.2f}",
-            f"{run.n_bytes / 2**20:,.1f}",
-            (run.finished or "")[:16].replace("T", " "),
-            *([", ".join(run.experiments)] if has_experiments else []),
-        ]
-        for run in runs
-    ]
-    print_rows(console_of_output(), grid, rows)
-    echo(f"{counted(len(runs), 'run')}, {_mib(runs)}")
 
 
 def _mib(runs: Sequence[StoredRun]) -> str:

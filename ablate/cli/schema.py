@@ -15,5 +15,4 @@ def schema(plugins: options.Plugins = None) -> None:
     """
     from ablate import api
 
-    options.load_plugins(plugins)
     echo_json(api.schema())

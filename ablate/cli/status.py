@@ -11,7 +11,7 @@ from ablate.cli.guard import guarded
 from ablate.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
-    from ablate.api import RunningTask, Session
+    from ablate.api import Session
 
 
 @guarded
@@ -40,18 +40,13 @@ def print_sessions(sessions: Sequence[Session], results: Path) -> None:
         done = f"{session.n_ended} of {session.n_tasks} done"
         echo(f"{process}: {session.stage}, {done}, at work for {format_duration(session.seconds)}")
         for running in session.running:
+            progress = running.phase
+            if running.silent_seconds:
+                progress += f", no news for {format_duration(running.silent_seconds)}"
+            elif running.step is not None and running.seconds_left is not None:
+                left = format_duration(running.seconds_left)
+                progress = f"step {running.step:,} of {running.n_steps:,}, {left} left"
             task = f"{running.task} on {running.device}, for {format_duration(running.seconds)}"
-            echo(f"  {task}: {_progress(running)}")
+            echo(f"  {task}: {progress}")
         for failure in session.failures:
             echo(f"  failed: {failure}")
-
-
-def _progress(running: RunningTask) -> str:
-    from ablate.runner.display import format_duration
-
-    if running.silent_seconds:
-        return f"{running.phase}, no news for {format_duration(running.silent_seconds)}"
-    if running.step is None or running.seconds_left is None:
-        return running.phase
-    left = format_duration(running.seconds_left)
-    return f"step {running.step:,} of {running.n_steps:,}, {left} left"

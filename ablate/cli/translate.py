@@ -52,13 +52,10 @@ def translate(
     """
     from ablate import api
 
-    options.load_plugins(plugins)
     translator = api.Translator(run, device=device, results=results, n_best=n_best)
-    lines: Iterable[str] = (
-        translator.training_sources()
-        if training_text
-        else api.decoded(sys.stdin.buffer, "standard input")
-    )
+    lines: Iterable[str] = api.decoded(sys.stdin.buffer, "standard input")
+    if training_text:
+        lines = translator.training_sources()
     is_prompt = sys.stdin.isatty() and not training_text
     translations = translator.translate(
         lines, is_prompt=is_prompt, warn=lambda text: echo(text, err=True)
