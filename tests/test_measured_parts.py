@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ablate import api
-from ablate.api.part_effects import MeasuredPart
+from ablate.api.parts import MeasuredPart
 from ablate.cli.app import app
 from ablate.errors import SpecError
 from ablate.report.values import signed

@@ -71,15 +71,13 @@ _PATTERNS = tuple(chain.from_iterable(CONTENTS.values()))
 
 @dataclass(frozen=True)
 class Restored:
-    """What restoring an archive did in a folder of results.
+    """What restoring an archive did in a folder of results: hashes of runs.
 
     Attributes:
-        new: hashes of runs that the folder did not hold, or not finished.
-        present: hashes of runs that are kept: finished ones, which get missing files, and
-            unfinished ones that the archive has not finished either.
-        other: hashes of runs that are kept although the archive has other numbers.
-        other_speeds: hashes of runs with the same numbers, but other measurements of speed; both
-            are kept.
+        new: that the folder did not hold, or not finished.
+        present: that are kept; those that are finished get missing files.
+        other: that are kept although the archive has other numbers.
+        other_speeds: with the same numbers, but other measurements of speed; both are kept.
     """
 
     new: tuple[str, ...]
@@ -95,10 +93,9 @@ def archive(
     results: Path | str = "results",
     content: str = "translations",
 ) -> list[StoredRun]:
-    """Write the runs of experiments into one file, and return them.
+    """Write the runs of experiments that have ended into one file, and return them.
 
-    Runs that have ended in any way are written, with those of their files that are stored. Remarks
-    on standard error name the runs that are missing.
+    Remarks on standard error name the runs that are missing.
 
     Args:
         specs: experiment files.
@@ -109,8 +106,7 @@ def archive(
     Raises:
         SpecError: with every mistake of a file, or if there is no such content.
         DataError: if the content of a corpus is not known here.
-        StoreError: if none of the runs has ended, a file is damaged, or the archive cannot be
-            written.
+        StoreError: if no run has ended, a file is damaged, or the archive cannot be written.
     """
     output, store = Path(output), Store(Path(results))
     compressed = next((c for end, c in _COMPRESSIONS.items() if output.name.endswith(end)), None)
@@ -131,9 +127,8 @@ def archive(
         compressed(stream) as body,
         tarfile.open(fileobj=body, mode="w") as tar,
     ):
-        of_runs = (_files_of(store, run.run, content) for run in ended)
-        for name, data in chain(_matches(specs, store), *of_runs):
-            member = tarfile.TarInfo(name)
+        for path, data in _files(specs, [run.run for run in ended], store, content):
+            member = tarfile.TarInfo(path.relative_to(store.results).as_posix())
             member.size = len(data)
             tar.addfile(member, BytesIO(data))
     return ended
@@ -142,14 +137,9 @@ def archive(
 def restore(file: Path | str, *, results: Path | str = "results") -> Restored:
     """Put the runs of an archive into a folder of results.
 
-    A finished run that the folder holds already stays as it is, and so does the value of a row that
-    is matched on time. A run that is unfinished or has failed is replaced, and its files that are
-    not those of the restored record are removed, unless the archive's has failed too and it can go
+    Finished runs of the folder stay as they are, and so do matched values. A run that is unfinished
+    or has failed is replaced with all its files, unless the archive's has failed too and it can go
     on from its checkpoint.
-
-    Args:
-        file: the archive.
-        results: the folder of results.
 
     Raises:
         StoreError: if the file is damaged or no archive, or the folder cannot be written to; a
@@ -191,25 +181,24 @@ def _remark_on_missing(spec: Path | str, store: Store, ended: Collection[str]) -
         )
 
 
-def _matches(specs: Sequence[Path | str], store: Store) -> Iterator[tuple[str, bytes]]:
-    """Yield the path and content of each stored match of experiments."""
+def _files(
+    specs: Sequence[Path | str], ended: Sequence[str], store: Store, content: str
+) -> Iterator[tuple[Path, bytes]]:
+    """Yield each stored match of experiments, then each file of their runs, the record first."""
     for key in sorted({key for spec in specs for key in match_keys(config.load(spec)).values()}):
         if store.load_match(key) is not None:
             with readable(store.match_path(key)):
-                yield f"matches/{key}.json", store.match_path(key).read_bytes()
-
-
-def _files_of(store: Store, run: str, content: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the path and content of each file of a run, its record first."""
-    contents = (store.read(run) or {}).get("files", {})
+                yield store.match_path(key), store.match_path(key).read_bytes()
     kinds = list(CONTENTS)[: list(CONTENTS).index(content) + 1]
-    for pattern in chain.from_iterable(CONTENTS[kind] for kind in kinds):
-        for path in sorted(store.path(run).glob(pattern)):
+    patterns = list(chain.from_iterable(CONTENTS[kind] for kind in kinds))
+    for run in ended:
+        contents = (store.read(run) or {}).get("files", {})
+        for path in (path for each in patterns for path in sorted(store.path(run).glob(each))):
             with readable(path):
                 data = path.read_bytes()
             if path.name in contents and describe(data) != contents[path.name]:
                 raise StoreError(f"{path}: is damaged; `ablate run --fresh` makes the run again")
-            yield f"runs/{run}/{path.name}", data
+            yield path, data
 
 
 def _bundles_in(file: Path) -> Iterator[tuple[str, Bundle]]:
@@ -296,10 +285,15 @@ def _restore(store: Store, run: str, record: dict[str, Any], bundle: Bundle) -> 
     """Write what is missing of a run; return the field of `Restored` that it belongs to."""
     present, folder = store.load(run), store.path(run)
     if not is_finished(present):
-        if not is_finished(record) and (folder / "checkpoint.pt").exists():
+        is_begun, files = (folder / "checkpoint.pt").exists(), record.get("files", {})
+        if is_begun and not is_finished(record):
             return "present"
         with writable(folder):
-            _remove_leftovers(folder, record)
+            for path in folder.iterdir():  # the names in a record may lead out of the folder
+                is_half = is_begun and path.name in CONTENTS["curves"]
+                is_other = path.name in files and describe(path.read_bytes()) != files[path.name]
+                if is_half or is_other or path.name == "error.txt":
+                    path.unlink()
         write(bundle, store.results)
         with writable(folder):
             tidy(folder)
@@ -322,13 +316,3 @@ def _with_speeds_of(other: Mapping[str, Any], record: dict[str, Any]) -> dict[st
     sessions = {**speed_sessions(other.get("speed")), **speed_sessions(speed)}
     sessions.pop(speed.get("session", ""), None)
     return {**record, "speed": {**speed, "earlier": dict(sorted(sessions.items()))}}
-
-
-def _remove_leftovers(folder: Path, record: dict[str, Any]) -> None:
-    """Remove what an attempt that did not finish has left and that contradicts a record."""
-    files, is_begun = record.get("files", {}), (folder / "checkpoint.pt").exists()
-    for path in folder.iterdir():  # the names in a record may lead out of the folder
-        is_half = is_begun and path.name in CONTENTS["curves"]
-        is_other = path.name in files and describe(path.read_bytes()) != files[path.name]
-        if is_half or is_other or path.name == "error.txt":
-            path.unlink()

@@ -44,9 +44,9 @@ def compare(
 ) -> Compared:
     """Compare two experiments, two folders of results, or two commits of one experiment's tables.
 
-    Rows are matched by what they are: by their whole spec; else by what they change of their
-    baseline; else by name. Further metrics are those that either experiment names, with the options
-    of ``after`` where both do, and those that tables hold.
+    Rows are matched by their whole spec; else by what they change of their baseline; else by name.
+    Further metrics are those that either experiment names, with the options of ``after`` where both
+    do, and those that tables hold.
 
     Args:
         before: the file or name of an experiment; a folder of results; or ``experiment@commit``,
@@ -182,8 +182,13 @@ def _sentences(
     sides: Sequence[ResultSet], pairs: Sequence[Pair], test_sets: Sequence[str], n: int
 ) -> TranslationDifferences:
     before, after = sides
-    if reason := _why_not(sides, pairs, test_sets):
+    if before.store is None or after.store is None:
+        reason = "tables hold none; compare two folders of results"
         return TranslationDifferences(note=reason)
+    corpora = {each for pair in pairs for each in _fingerprints(pair, "corpus")}
+    if not test_sets or len(corpora) > 1:
+        reason = "the corpora differ" if test_sets else "no row is tested on both sides"
+        return TranslationDifferences(note=f"not compared, for {reason}")
     first = next(iter(pairs[0][0].records.values()))
     try:
         options = dict(first["spec"]["corpus"])
@@ -196,9 +201,8 @@ def _sentences(
     for a, b, _ in pairs:
         for seed in sorted(a.records.keys() & b.records.keys()):
             ours, theirs = (
-                _translations(side.store, row.records[seed], test_sets[0], len(texts))
-                for side, row in ((before, a), (after, b))
-                if side.store
+                _translations(store, row.records[seed], test_sets[0], len(texts))
+                for store, row in ((before.store, a), (after.store, b))
             )
             if ours and theirs:
                 n_pairs += len(ours)
@@ -207,16 +211,6 @@ def _sentences(
         return TranslationDifferences(note="not compared, for no pair of runs has kept them")
     most = sorted(differing, key=lambda each: -abs(each.scores[1] - each.scores[0]))
     return TranslationDifferences(n_pairs, len(differing), most[:n])
-
-
-def _why_not(sides: Sequence[ResultSet], pairs: Sequence[Pair], test_sets: Sequence[str]) -> str:
-    """Return why no translations can be compared; empty if they may be there."""
-    if any(side.store is None for side in sides):
-        return "tables hold none; compare two folders of results"
-    if not test_sets:
-        return "not compared, for no row is tested on both sides"
-    corpora = {each for pair in pairs for each in _fingerprints(pair, "corpus")}
-    return "not compared, for the corpora differ" if len(corpora) > 1 else ""
 
 
 def _translations(

@@ -17,7 +17,6 @@ from ablate.api.selection import (
     key_of,
     stored,
     tasks,
-    unfinished,
 )
 from ablate.api.trials import table_folder
 from ablate.console import Console
@@ -60,8 +59,12 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
         if not options.fresh and _set_aside_damaged(requested, store):
             records = stored(selection, lookup)
         options = replace(options, engine=lookup.engine or options.engine)
-        is_trained = not options.fresh and not unfinished(selection, records)
-        is_new = not is_trained or _unmeasured(selection, records, device, options)
+        is_trained = all(is_finished(records.get(key_of(run))) for run in selection.runs)
+        is_new = options.fresh or not is_trained
+        if not is_new and options.probes:
+            tabulated = _tasks(selection, records, device, options)
+            unmeasured = (task for task in tabulated if lacks_speed(task, store, device))
+            is_new = bool(rows_to_probe(tabulated, store, device) or any(unmeasured))
         if is_new:
             check(selection.whole)
             check_devices(selection.whole, backend.worker_slots)
@@ -130,18 +133,6 @@ def fetch(choice: Choice) -> None:
     corpus = build(Corpus, choice, at="corpus")
     if not corpus.is_available():
         corpus.fetch(print_remark)
-
-
-def _unmeasured(
-    selection: Selection, records: Records, device: Device, options: RunOptions
-) -> bool:
-    """Return whether the speed of a row of the table has to be measured."""
-    if not options.probes:
-        return False
-    tabulated = _tasks(selection, records, device, options)
-    return bool(rows_to_probe(tabulated, options.store, device)) or any(
-        lacks_speed(task, options.store, device) for task in tabulated
-    )
 
 
 def _tasks(

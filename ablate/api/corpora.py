@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config import load, load_corpus
-from ablate.data.corpus import Bitext, Corpus, CorpusText
+from ablate.data.corpus import Corpus, CorpusText
 from ablate.data.faults import Fault, faults
 from ablate.data.files import Files
 from ablate.errors import DataError, SpecError
@@ -22,16 +22,12 @@ _N_EXAMPLES = 5
 
 @dataclass(frozen=True)
 class CorpusListing:
-    """One registered corpus.
-
-    Attributes:
-        is_available: whether it needs no download; None if that depends on its options.
-    """
+    """One registered corpus."""
 
     name: str
     summary: str
     source: str
-    is_available: bool | None
+    is_available: bool | None  # without a download; None if that depends on its options
 
 
 @dataclass(frozen=True)
@@ -47,19 +43,14 @@ class SplitStatistics:
 
 @dataclass(frozen=True)
 class CorpusStatistics:
-    """Sizes and examples of a corpus.
-
-    Attributes:
-        examples: the first pairs of the training split.
-        notes: what was skipped or repaired.
-    """
+    """Sizes and examples of a corpus."""
 
     name: str
     src: str
     tgt: str
     splits: tuple[SplitStatistics, ...]
-    examples: tuple[tuple[str, str], ...]
-    notes: tuple[str, ...]
+    examples: tuple[tuple[str, str], ...]  # the first pairs of the training split
+    notes: tuple[str, ...]  # what was skipped or repaired
 
 
 def corpora() -> tuple[CorpusListing, ...]:
@@ -82,7 +73,7 @@ def fetch_corpus(
     Args:
         name: of the corpus.
         options: ``option=value``, the values as in an experiment.
-        report: called with a line for every step.
+        report: is called with a line for every step.
 
     Raises:
         SpecError: if there is no such corpus, or its options are wrong.
@@ -103,16 +94,14 @@ def show_corpus(name: str, options: Sequence[str] = ()) -> CorpusStatistics:
         DataError: if it is unavailable or malformed.
     """
     text = build(Corpus, _choice(name, options), at="corpus").load()
-    splits = {"train": text.train, "dev": text.dev, **text.tests}
+    splits = []
+    for split, bitext in {"train": text.train, "dev": text.dev, **text.tests}.items():
+        src, tgt = ([len(line.split()) for line in side] for side in (bitext.src, bitext.tgt))
+        sizes = len(bitext), sum(src), sum(tgt), max(tgt, default=0)
+        splits.append(SplitStatistics(split, *sizes))
     pairs = zip(text.train.src, text.train.tgt, strict=True)
-    return CorpusStatistics(
-        name=text.name,
-        src=text.src,
-        tgt=text.tgt,
-        splits=tuple(_statistics(split, bitext) for split, bitext in splits.items()),
-        examples=tuple(islice(pairs, _N_EXAMPLES)),
-        notes=text.notes,
-    )
+    examples = tuple(islice(pairs, _N_EXAMPLES))
+    return CorpusStatistics(text.name, text.src, text.tgt, tuple(splits), examples, text.notes)
 
 
 def check_corpus(spec: Path | str) -> list[Fault]:
@@ -151,8 +140,3 @@ def _choice(name: str, options: Sequence[str]) -> Choice:
     if name not in table:
         raise SpecError(no_such("corpus", name, sorted(table)))
     return load_corpus(name, options)
-
-
-def _statistics(name: str, bitext: Bitext) -> SplitStatistics:
-    src, tgt = ([len(line.split()) for line in side] for side in (bitext.src, bitext.tgt))
-    return SplitStatistics(name, len(bitext), sum(src), sum(tgt), max(tgt, default=0))

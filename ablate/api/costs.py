@@ -48,10 +48,8 @@ class Cost:
     """The cost of a model of the base size with a part, and the share that the part adds.
 
     Attributes:
-        params: of the model with the part.
         params_added: to those of the same model with the slot's default part.
-        flops_per_target_token: of a training step of the model with the part, forward and backward.
-        flops_per_target_token_added: likewise.
+        flops_per_target_token: of a training step, forward and backward.
         companion: other choices that the part needs, which the compared model with the slot's
             default part also has if it can: dotted path to the name of a part.
     """
@@ -106,9 +104,7 @@ class Costs:
     def of(self, entry: Entry, choice: Any) -> Cost | None:
         """Return the cost of a part; None if it is no part of a model, or no model accepts it.
 
-        Args:
-            entry: the part.
-            choice: as in the YAML, with all required options.
+        The choice is as in the YAML, with all required options.
         """
         if entry.slot not in ModelSpec.model_fields:
             return None
@@ -143,15 +139,11 @@ class Costs:
                 if entry.origin is None:
                     raise
                 self._counts[key] = None  # a plugin's part is listed even if it fails
-            if not all(_is_ours(slot, choice) for slot, choice in changes.items()):
+            names = {s: c if isinstance(c, str) else c["name"] for s, c in changes.items()}
+            modules = {slots()[slot][name].cls.__module__ for slot, name in names.items()}
+            if not all(module.startswith("ablate.") for module in modules):
                 self._of_plugins.add(key)
         return self._counts[key]
-
-
-def _is_ours(slot: str, choice: Any) -> bool:
-    """Return whether a part is of this package, whose code is in the key of the cache."""
-    entry = slots()[slot][choice if isinstance(choice, str) else choice["name"]]
-    return entry.cls.__module__.startswith(f"{__package__.partition('.')[0]}.")
 
 
 def _default(slot: str) -> str:

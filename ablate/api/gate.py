@@ -35,13 +35,7 @@ class LooseningError(AblateError):
 
 @dataclass(frozen=True)
 class Gated:
-    """The verdicts of a gate.
-
-    Attributes:
-        experiment: its name.
-        verdicts: in the order of the reference.
-        remarks: about all checks.
-    """
+    """The verdicts of a gate, in the order of the reference, and remarks about all of them."""
 
     experiment: str
     verdicts: tuple[CheckVerdict, ...]
@@ -60,25 +54,15 @@ class Gated:
 
 @dataclass(frozen=True)
 class Blessed:
-    """A reference that has been written.
-
-    Attributes:
-        path: of the file.
-        reference: what it says.
-        moved: which numbers are new, in sentences.
-        loosened: what it lets through that the one before did not, in sentences.
-        weakened: which checks promise less than was requested, and why, in sentences.
-        refused: which checks are not blessed, and why, in sentences.
-        remarks: which runs were executed otherwise than was requested, and how.
-    """
+    """A reference that has been written, with sentences about it."""
 
     path: Path
     reference: Reference
-    moved: tuple[str, ...]
-    loosened: tuple[str, ...]
-    weakened: tuple[str, ...]
-    refused: tuple[str, ...]
-    remarks: tuple[str, ...]
+    moved: tuple[str, ...]  # numbers that are new
+    loosened: tuple[str, ...]  # what it lets through that the one before did not
+    weakened: tuple[str, ...]  # checks that promise less than was requested, and why
+    refused: tuple[str, ...]  # checks that are not blessed, and why
+    remarks: tuple[str, ...]  # runs that were executed otherwise than was requested, and how
 
     @property
     def exit_status(self) -> int:
@@ -104,8 +88,8 @@ def gate(
         reference: the file that `bless` has written.
         options: which runs, and how they are made.
         junit: where to write the verdicts for a CI server.
-        is_stored: whether to train nothing and take what is stored, by whatever code it was made;
-            a remark says which runs are not of this code and machine.
+        is_stored: train nothing and take what is stored, by whatever code it was made; a remark
+            says which runs are not of this code and machine.
 
     Raises:
         SpecError: with every mistake of either file; also if the reference was edited since it
@@ -152,7 +136,6 @@ def bless(
     A new file gets two checks of the baseline: that its first losses are the same bit for bit, if
     it runs on the CPU, and that the BLEU of new seeds stays where it is. The second check
     catches a loss of 1.5 BLEU or, if the runs cannot promise that, the smallest that they can.
-
     What can be promised is written on standard error before training, and after the first seeds.
 
     Args:
@@ -161,16 +144,13 @@ def bless(
         options: which runs, and how they are made.
         widen: whether a check may become looser than it was.
         repeats: a folder of results with the same runs, made on another kind of machine.
-        is_stored: whether to train nothing and take what is stored, by whatever code it was made;
-            a remark says which runs are not of this code and machine.
+        is_stored: as for `gate`.
 
     Raises:
-        SpecError: with every mistake of either file.
         BlessingError: if the runs can bless no check, or not one that was blessed before; it says
             what that would take. As soon as it is so with 95% confidence, nothing more is trained.
         LooseningError: if a check would become looser and ``widen`` does not allow it.
-        StaleRecordError: as for `gate`.
-        StoreError: as for `gate`, or if the file cannot be written.
+        AblateError: as for `gate`.
     """
     experiment, target = load(path, options.overrides), Path(reference)
     seeds = _seeds(experiment, options)
@@ -211,8 +191,7 @@ def _run_and_forecast(
 ) -> tuple[Reference, Evidence, dict[str, str]]:
     """Train the runs that bless, in two stages if there are many; print a forecast before each.
 
-    Returns:
-        The checks; the runs; the checks that they cannot bless, with the reason.
+    Return the checks, the runs, and the checks that they cannot bless, with the reason.
     """
     requested, evidence = file.reference if file else None, first
     refused: dict[str, str] = {}
@@ -246,10 +225,7 @@ def _run_and_forecast(
 def _made_otherwise(
     records: Mapping[tuple[str, int], Mapping[str, Any]], *, is_stored: bool
 ) -> tuple[str, ...]:
-    """Return in sentences which runs were executed otherwise than was requested, and how.
-
-    If they were stored, also which of them other code or another machine has made.
-    """
+    """Return which runs were executed otherwise than was requested, or are of other code."""
     executed = (f"{note.label}: {note.text}" for note in execution(records))
     return (*executed, *(remarks_on(records) if is_stored else ()))
 

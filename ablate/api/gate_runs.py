@@ -42,12 +42,7 @@ def open_runs(
 
 
 class GateRuns:
-    """Loads or trains the runs of a gate.
-
-    Args:
-        experiment: whose runs they are.
-        options: which runs, and how they are made; with an open backend, if any are.
-        is_stored: whether nothing is trained.
+    """Loads or trains the runs of a gate; trains nothing if it ``is_stored``.
 
     Attributes:
         experiment: with the values chosen for its rows, after the first call of a method.
@@ -59,9 +54,7 @@ class GateRuns:
     def load(self, runs: Runs) -> Records:
         """Return the records of runs that need not be trained.
 
-        Raises:
-            StaleRecordError: if stored runs were made by other code.
-            StoreError: if nothing is to be trained and a run is missing.
+        StaleRecordError if other code has made one; StoreError if it is missing and not trained.
         """
         if self._options.fresh or not runs:
             return {}
@@ -96,11 +89,7 @@ class GateRuns:
     def repeats(
         self, requested: Reference | None, seeds: Sequence[int], folder: Path | str | None
     ) -> Records:
-        """Return the records that another folder of results has of the runs to bless.
-
-        Raises:
-            SpecError: if no check compares runs of the same seed.
-        """
+        """Return the records that another folder of results has of the runs to bless."""
         if folder is None:
             return {}
         checks = requested.checks.values() if requested else ()

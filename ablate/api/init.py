@@ -63,9 +63,6 @@ def init(name: str | None = None, *, part: str | None = None, study: str | None 
         part: a slot.
         study: the name of a shipped one, as in ``pe``.
 
-    Returns:
-        The file.
-
     Raises:
         SpecError: if the file exists, or cannot be written; if there is no such slot; if the name
             is that of another part of the slot, or cannot be the name of a class, or is empty.
@@ -94,16 +91,13 @@ def _shipped(study: str) -> str:
     if file is None or root is None:
         raise SpecError(no_such("shipped study", study, shipped.names()))
 
-    def anywhere(parent: re.Match[str]) -> str:
-        path = (file.parent / parent[0]).resolve().relative_to(root.resolve())
-        return shipped.PREFIX + path.with_suffix("").as_posix()
-
-    return re.sub(
-        r"^extends:.*$",
-        lambda line: re.sub(r"[\w./-]+\.yaml", anywhere, line[0]),
-        file.read_text(encoding="utf-8"),
-        flags=re.MULTILINE,
-    )
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    for number in (number for number, line in enumerate(lines) if line.startswith("extends:")):
+        for parent in re.findall(r"[\w./-]+\.yaml", lines[number]):
+            path = (file.parent / parent).resolve().relative_to(root.resolve())
+            name = f"{shipped.PREFIX}{path.with_suffix('').as_posix()}"
+            lines[number] = lines[number].replace(parent, name)
+    return "".join(lines)
 
 
 def _part_file(slot: str, name: str) -> str:
@@ -113,17 +107,13 @@ def _part_file(slot: str, name: str) -> str:
     names = [file.removesuffix(".py") for file in files if not file.startswith("_")]
     if slot not in names:
         raise SpecError(no_such("slot with a part to start from", slot, names))
-    old, new = (_class_name(each) for each in (f"my_{slot}", name))
+    old, new = ("".join(map(str.capitalize, n.split("_"))) for n in (f"my_{slot}", name))
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(new):  # as None is
         raise SpecError(f"{name!r} cannot be the name of a part; write it as in my_{slot}")
     if name in slots()[slot]:
         raise SpecError(f"there is a {slot} {name!r} already; choose another name")
     text = (folder / f"{slot}.py").read_text(encoding="utf-8")
     return text.replace(f"my_{slot}", name).replace(old, new)
-
-
-def _class_name(name: str) -> str:
-    return "".join(word.capitalize() for word in name.split("_"))
 
 
 def _with_suffix(name: str, *suffixes: str) -> Path:

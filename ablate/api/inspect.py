@@ -17,21 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Inspection:
-    """The attention of a trained run for one sentence, and its positions.
-
-    Attributes:
-        source: the sentence.
-        translation: the one that the decoder was fed.
-        attention: of the sub-layers that have weights.
-        positions: the similarity of positions by distance; empty where it depends on content.
-        remarks: which sub-layers and encodings have none of these, in sentences.
-    """
+    """The attention of a trained run for one sentence, and its positions."""
 
     source: str
-    translation: str
-    attention: Sequence[AttentionMap]
-    positions: Sequence[Similarity]
-    remarks: Sequence[str]
+    translation: str  # that the decoder was fed
+    attention: Sequence[AttentionMap]  # of the sub-layers that have weights
+    positions: Sequence[Similarity]  # by distance; empty where it depends on content
+    remarks: Sequence[str]  # sub-layers and encodings that have none of these, in sentences
 
     def drawings(self) -> Iterator[Drawing]:
         """Yield the figures: one for each sub-layer, then that of the positions."""
@@ -42,11 +34,7 @@ class Inspection:
             yield figures.draw_similarities(self.positions)
 
     def save(self, folder: Path | str) -> list[Path]:
-        """Write each figure as SVG, PNG and CSV; return the files.
-
-        Raises:
-            StoreError: if a file cannot be written.
-        """
+        """Write each figure as SVG, PNG and CSV; return the files."""
         return [path for drawing in self.drawings() for path in drawing.save(Path(folder))]
 
 
@@ -70,7 +58,6 @@ def inspect(
     Raises:
         SpecError: if the sentence is empty or longer than the model allows.
         StoreError: if there is no such run, or it left no model.
-        DeviceError: if the machine lacks the device.
         DataError: if no sentence is given and the corpus is unavailable.
     """
     if sentence is not None and not sentence.strip():

@@ -29,10 +29,8 @@ class _Identified:
     """A metric, and what a stored score must have to be the metric's.
 
     Attributes:
-        choice: the metric with its options.
         key: 16 hex digits for the options, the version and the code.
-        files: the hash of the files that the options name, such as weights; empty if they name
-            none, or if one cannot be read.
+        files: the hash of the files that the options name; empty if one cannot be read.
     """
 
     def __init__(self, choice: Choice) -> None:
@@ -52,16 +50,9 @@ def scored(records: Records, corpus: Choice, metrics: Sequence[Choice], store: S
     BLEU is such a metric where a record has it in tokens of another tokenizer than ``metrics``
     names or, unless it names one, than the target language has.
 
-    A score is stored in ``metrics.json`` in the folder of the run. Its key is the hash of the
-    metric with its options and code, and that of the translations, so that nothing is trained or
-    translated again. It is computed anew if a file that the options name has other content. Where
-    it cannot be written, as in a read-only folder, a remark says so.
-
-    Args:
-        records: of an experiment.
-        corpus: of all its rows.
-        metrics: as the experiment names them.
-        store: holds the translations.
+    A score is stored in ``metrics.json`` in the folder of the run, under the hash of the metric
+    with its options and code, and that of the translations. It is computed anew if a file that the
+    options name has other content. Where it cannot be written, a remark says so.
 
     Raises:
         SpecError: if a metric refuses its options or texts.
@@ -74,6 +65,8 @@ def scored(records: Records, corpus: Choice, metrics: Sequence[Choice], store: S
     errors: list[StoreError] = []
     of_runs = {
         run: _with_scores(record, [*further, *_other_bleu(record, named)], test_sets, store, errors)
+        if record["status"] == "done"
+        else record
         for run, record in records.items()
     }
     if errors:
@@ -103,8 +96,6 @@ def _with_scores(
     errors: list[StoreError],
 ) -> dict[str, Any]:
     """Return a record with its scores; append to ``errors`` why these cannot be stored."""
-    if record["status"] != "done" or not metrics:
-        return record
     folder = store.path(record["hash"])
     stored = before = _read(folder / "metrics.json")
     tests: dict[str, dict[str, Any]] = {}
@@ -119,7 +110,13 @@ def _with_scores(
                     file = folder / translations_file(name)
                     reason = "No such file or directory; --fresh makes it"
                     raise StoreError(f"{file}: cannot be read: {reason}")
-                stored = {**stored, key: _score(metric, lines, test_sets()[name])}
+                bitext, built = test_sets()[name], build(Metric, metric.choice, at="metrics")
+                try:
+                    score = float(built.score(bitext.src, lines, bitext.tgt))
+                except (OSError, ValueError, TypeError) as error:
+                    raise SpecError(f"metrics: {metric.choice.name}: {error}") from error
+                entry = {"score": score, "signature": built.signature()}
+                stored = {**stored, key: entry | ({"files": metric.files} if metric.files else {})}
             tests[name] |= {metric.choice.name: stored[key]["score"]}
             tests[name] |= {f"{metric.choice.name}_signature": stored[key]["signature"]}
     if stored != before:
@@ -128,17 +125,6 @@ def _with_scores(
         except StoreError as error:
             errors.append(error)
     return {**record, "test": tests}
-
-
-def _score(identified: _Identified, hypotheses: Sequence[str], bitext: Bitext) -> dict[str, Any]:
-    choice = identified.choice
-    metric = build(Metric, choice, at="metrics")
-    try:
-        score = float(metric.score(bitext.src, hypotheses, bitext.tgt))
-    except (OSError, ValueError, TypeError) as error:
-        raise SpecError(f"metrics: {choice.name}: {error}") from error
-    files = {"files": identified.files} if identified.files else {}
-    return {"score": score, "signature": metric.signature(), **files}
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -22,7 +22,6 @@ class RunOptions:
             runs share, by default all.
         engine: how training steps and the decoding of translations are executed. All engines
             compute the same function; one that draws other dropout masks makes other runs.
-        results: the folder of results.
         fresh: whether to repeat finished runs.
         probe_seconds: how long the speed of each row is measured; by default `PROBE_SECONDS`, or
             less where runs are short.
@@ -31,7 +30,6 @@ class RunOptions:
         stall_after: seconds without a heartbeat after which a worker is reported, and killed after
             as many again; by default as long as its phase needs (`runner.watchdog`).
         backend: where runs are made: its name, or one that is open already.
-        backend_options: of this backend alone, by their names.
         log: names of the trackers that finished runs are exported to.
     """
 

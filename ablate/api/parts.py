@@ -12,68 +12,75 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from ablate import config
 from ablate.api.costs import Cost, Costs
-from ablate.api.part_effects import MeasuredPart, MeasuredParts
-from ablate.config import RunSpec
+from ablate.config import Experiment, RunSpec
 from ablate.config.experiment import PartField, slot_of
 from ablate.config.merge import model_of
 from ablate.config.source import dump
 from ablate.errors import SpecError
 from ablate.registry import Entry, slots
 from ablate.wording import no_such, suggest
+from ablate.writing import csv_rows
+
+_DIFFERENCE = re.compile(r"(test\.[^.]+\.bleu)\.difference\.estimate")
 
 
 @dataclass(frozen=True)
 class OptionListing:
-    """One option of a part.
-
-    Attributes:
-        type: its type in words, with its range.
-        default: None for an option that must be given.
-        is_required: whether it must be given.
-        meaning: from the part's documentation.
-    """
+    """One option of a part."""
 
     name: str
-    type: str
-    default: Any
+    type: str  # in words, with its range
+    default: Any  # None for an option that must be given
     is_required: bool
-    meaning: str
+    meaning: str  # from the part's documentation
+
+
+@dataclass(frozen=True)
+class MeasuredPart:
+    """The row of a part in the table of an experiment.
+
+    Attributes:
+        row: its name; ``baseline`` if the baseline has the part.
+        metric: BLEU of the first test set, by its path in records, ``test.test.bleu``.
+        mean: of the metric over ``n_seeds`` seeds.
+        difference: of the metric from the baseline; None for the baseline, or if unknown.
+        low: the lower end of its 95% interval, which holds together with those of all rows.
+        high: the upper end.
+        beside: what else the row changes, by path.
+    """
+
+    experiment: str
+    row: str
+    metric: str
+    mean: float | None
+    n_seeds: int
+    difference: float | None
+    low: float | None
+    high: float | None
+    beside: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class PartListing:
-    """One registered part.
-
-    Attributes:
-        slot_summary: the purpose of the slot.
-        path: of its choice in an experiment; None if no experiment can choose it.
-        is_default: whether it is the choice of an experiment without one.
-        formula: of its computation, in one line; empty where nothing is computed.
-        summary: the first line of its documentation.
-        text: the complete documentation.
-        source: the paper and section, or the code, that it follows.
-        cost: at the base size; None for what is no part of a model.
-        measured: what it is worth in the first of the experiments that have it, if any were named.
-        example: the smallest experiment that has it.
-        origin: name and SHA-256 of the plugin it comes from; None for this package's own.
-    """
+    """One registered part."""
 
     slot: str
-    slot_summary: str
-    path: str | None
+    slot_summary: str  # the purpose of the slot
+    path: str | None  # of its choice in an experiment; None if no experiment can choose it
     is_default: bool
     name: str
-    formula: str
-    summary: str
-    text: str
+    formula: str  # of its computation, in one line; empty where nothing is computed
+    summary: str  # the first line of its documentation
+    text: str  # the complete documentation
     options: tuple[OptionListing, ...]
-    source: str
+    source: str  # the paper and section, or the code, that it follows
     version: int
-    cost: Cost | None
-    measured: MeasuredPart | None
-    example: str
-    origin: dict[str, str] | None
+    cost: Cost | None  # at the base size; None for what is no part of a model
+    measured: MeasuredPart | None  # in the first of the experiments that have it
+    example: str  # the smallest experiment that has it
+    origin: dict[str, str] | None  # name and SHA-256 of its plugin; None for a part of this package
 
     @property
     def prose(self) -> str:
@@ -105,7 +112,7 @@ def parts(
     Raises:
         SpecError: if there is no such slot or part, or an experiment is not valid or has no table.
     """
-    lister = _Lister(MeasuredParts(measured, results))
+    lister = _Lister(_MeasuredParts(measured, Path(results)))
     listed = [lister.listing(entry) for entry in _entries(slots(), slot, name)]
     lister.costs.keep()
     order = {slot: number for number, slot in enumerate(lister.paths)}
@@ -131,10 +138,52 @@ def _entries(
     raise SpecError(f"no {kind} is called {slot!r};{hint} slots: {', '.join(sorted(table))}")
 
 
+class _MeasuredParts:
+    """The parts that experiments have measured, from their tables in a folder of results."""
+
+    def __init__(self, experiments: Sequence[Path | str], results: Path) -> None:
+        self._tables: list[tuple[Experiment, dict[str, dict[str, str]]]] = []
+        for experiment in map(config.load, experiments):
+            file = results / experiment.name / "table.csv"
+            if not file.is_file():
+                raise SpecError(
+                    f"{experiment.name} has no table in {file.parent}; run it, or write the table "
+                    f"of its runs by `ablate report SPEC --output {file}`"
+                )
+            with file.open(encoding="utf-8", newline="") as lines:
+                self._tables.append((experiment, {line["row"]: line for line in csv_rows(lines)}))
+
+    def of(self, path: str, part: str) -> MeasuredPart | None:
+        """Return the row of a part that is chosen at ``path``; None if no experiment has it.
+
+        Of all rows that have the part it is the one that changes the least.
+        """
+        for experiment, table in self._tables:
+            rows = [
+                row
+                for row in experiment.rows
+                if config.value_at(row.spec.model_dump(mode="json"), f"{path}.name") == part
+            ]
+            row = min(rows, key=lambda row: len(row.changes), default=None)
+            if row is None or row.name not in table:
+                continue
+            line = table[row.name]
+            metric = next((match[1] for match in map(_DIFFERENCE.fullmatch, line) if match), "")
+            names = ("mean", "difference.estimate", "difference.low", "difference.high")
+            texts = [line.get(f"{metric}.{name}") for name in names]
+            mean, *difference = [float(text) if text else None for text in texts]
+            n_seeds = int(line.get(f"{metric}.n") or 0)
+            beside = {at: value for at, value in row.changes.items() if at != path}
+            return MeasuredPart(
+                experiment.name, row.name, metric, mean, n_seeds, *difference, beside=beside
+            )
+        return None
+
+
 class _Lister:
     """Describes parts; counts their costs and reads their measurements once for all."""
 
-    def __init__(self, measured: MeasuredParts) -> None:
+    def __init__(self, measured: _MeasuredParts) -> None:
         self.costs = Costs()
         self.measured = measured
         self.paths: dict[str, tuple[str, PartField]] = {}  # of slots, in the order of a spec
@@ -143,11 +192,9 @@ class _Lister:
 
     def listing(self, entry: Entry) -> PartListing:
         path, slot = self.paths.get(entry.slot, (None, None))
-        text = entry.doc
-        choice = _choice(entry)
+        choice, origin = _choice(entry), entry.origin
         cost = self.costs.of(entry, choice)
-        beside = cost.companion if cost else {}
-        origin = entry.origin
+        choices = {str(path): choice, **(cost.companion if cost else {})}
         contract = next(base for base in entry.cls.__mro__ if "slot" in vars(base))
         home = ".".join(contract.__module__.split(".")[:3])  # the file or package of the slot
         about = inspect.getdoc(sys.modules[home]) or ""
@@ -158,14 +205,14 @@ class _Lister:
             is_default=slot is not None and slot.default == entry.name,
             name=entry.name,
             formula=entry.formula,
-            summary=text.partition("\n")[0],
-            text=text,
+            summary=entry.doc.partition("\n")[0],
+            text=entry.doc,
             options=_options(entry),
             source=entry.source,
             version=entry.version,
             cost=cost,
             measured=self.measured.of(path, entry.name) if path else None,
-            example=_example({path: choice, **beside}) if path else "",
+            example=_example(choices) if path else "",
             origin={"name": origin.name, "sha256": origin.sha256} if origin else None,
         )
 

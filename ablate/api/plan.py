@@ -66,9 +66,7 @@ class PlannedRow:
         flops_per_target_token: of a training step, counted on a nominal batch.
         train_peak_mib: of the row's probe; None until it has been probed.
         seconds_per_run: of training, at the speed of the row's probe, or else of another row's, by
-            the ratio of their FLOPs; None until any row has been probed.
-        is_time_estimated: whether it is by another row's speed.
-        devices_per_run: devices that train a run together.
+            the ratio of their FLOPs (``is_time_estimated``); None until any row has been probed.
         published: numbers that a paper prints for the row, by measure.
         chosen: paths whose value is matched or tuned, and which of the two.
         pending: paths whose value is still to be matched or tuned.
@@ -180,19 +178,15 @@ class Plan:
         if self.n_missing and left is not None:
             about = "about" if n_sharing == 1 else "at most"
             lines.append(f"{about} {format_duration(left)} of training are left")
-        device = re.split("[: ]", self.device)[0]
-        spent = self.device_seconds
+        device, spent = re.split("[: ]", self.device)[0], self.device_seconds
         hours = "" if spent is None else f"{spent / 3600:.3g} {device} hours, "
-        disk = f"{self.weight_mib:,.0f} MiB of disk for weights"
-        lines.append(f"all runs together: {hours}{disk}")
+        lines.append(f"all runs together: {hours}{self.weight_mib:,.0f} MiB of disk for weights")
         if any(row.is_time_estimated for row in self.rows):
             lines.append("~ before a time: at the speed of another row, by the ratio of FLOPs")
         if any(row.train_peak_mib is None for row in self.rows):
             lines.append("memory and time are unknown until the first `ablate run` has probed them")
         if not all(row.is_vocabulary_known for row in self.rows):
-            lines.append(
-                "~ before a number: for a vocabulary of the size that the tokenizer aims at"
-            )
+            lines.append("~ before a number: for the vocabulary size that the tokenizer aims at")
         lines += self.stale
         for label, text in (self.published or {}).items():
             lines += [f"published, {label}: {text}"] if text else []
@@ -221,12 +215,12 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
 
     Args:
         path: the experiment file.
-        seeds: in place of those of the experiment.
+        seeds: as for `RunOptions`, like all that follow but ``only``.
         only: names of rows; all unless given.
-        device: as for `RunOptions`, like the next two.
-        jobs: parallel runs on each GPU, or cores of the CPU.
-        engine: how training steps are executed.
-        overrides: ``path=value``, changes of the baseline.
+        device: likewise.
+        jobs: likewise.
+        engine: likewise.
+        overrides: likewise.
         results: the folder of results.
         backend: where the runs would be made; only its devices are looked up.
         backend_options: of this backend alone, by their names.
@@ -251,25 +245,20 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
     published = experiment.published
     planner = _Planner(worker_slots[0], jobs, lookup, selection)
     rows = [planner.row(row) for row in experiment.rows if not only or row.name in only]
-    rows = planner.with_estimated_times(rows)
     first, n_nodes = worker_slots[0], len({device.node for device in worker_slots})
     return Plan(
         experiment=experiment.name,
         question=experiment.question,
         device=f"{first.kind} ({counted(n_nodes, 'node')})" if first.node else str(first),
         n_worker_slots=len(worker_slots),
-        rows=tuple(rows),
+        rows=tuple(planner.with_estimated_times(rows)),
         published=published.model_dump(include={"source", "note"}) if published else None,
         stale=tuple(stale_remarks(planner.finished, worker_slots[0])),
     )
 
 
 class _Planner:
-    """Plans rows.
-
-    Attributes:
-        finished: records of the runs that are done.
-    """
+    """Plans rows; ``finished`` are the records of the runs that are done."""
 
     def __init__(
         self, device: Device, jobs: int | None, lookup: RunLookup, selection: Selection
@@ -341,16 +330,17 @@ class _Planner:
         training = specs[probed.name].training
         probe = self._probe(specs[probed.name])
         flops_per_second = probe[TRAIN_SPEED] * probed.flops_per_target_token
-
-        def estimated(row: PlannedRow) -> PlannedRow:
-            own = specs[row.name].training
-            size = own.batch_tokens / training.batch_tokens  # of its batches
-            per_batch, n_batches = probe["target_tokens_per_batch"], probe["batches_per_epoch"]
-            n_tokens = target_tokens(own, per_batch * size, n_batches / size)
-            seconds = n_tokens * row.flops_per_target_token / flops_per_second
-            return replace(row, seconds_per_run=seconds, is_time_estimated=True)
-
-        return [row if row.seconds_per_run is not None else estimated(row) for row in rows]
+        per_batch, n_batches = probe["target_tokens_per_batch"], probe["batches_per_epoch"]
+        timed = []
+        for row in rows:
+            if row.seconds_per_run is None:
+                own = specs[row.name].training
+                size = own.batch_tokens / training.batch_tokens  # of its batches
+                n_tokens = target_tokens(own, per_batch * size, n_batches / size)
+                seconds = n_tokens * row.flops_per_target_token / flops_per_second
+                row = replace(row, seconds_per_run=seconds, is_time_estimated=True)
+            timed.append(row)
+        return timed
 
     def _counts(self, spec: RunSpec) -> tuple[int, float]:
         """Return the parameters of a run's model, and its FLOPs per target token and pass."""

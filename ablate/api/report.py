@@ -25,19 +25,12 @@ from ablate.wording import counted
 
 @dataclass(frozen=True, repr=False)
 class Outcome:
-    """The results of an experiment; in a notebook it shows its table.
-
-    Attributes:
-        experiment: its rows and seeds.
-        records: of every run that has ended, by row and seed.
-        table: of the records.
-        exit_status: 0 if every requested run is done and the tables are written, else 1.
-    """
+    """The results of an experiment; in a notebook it shows its table."""
 
     experiment: Experiment
-    records: Records
+    records: Records  # of every run that has ended, by row and seed
     table: reporting.Table
-    exit_status: int = 0
+    exit_status: int = 0  # 1 unless every requested run is done and the tables are written
 
     def __repr__(self) -> str:
         n_done = sum(record["status"] == "done" for record in self.records.values())
@@ -141,10 +134,9 @@ def _sentences(
                     verify(path, record)
                     of_set = SentenceStatistics.from_csv(path.read_text(encoding="utf-8"))
                 except (StoreError, ValueError):
-                    advice = "left out of the intervals; `ablate run` makes the run again"
-                    warnings.warn(
-                        f"{path}: damaged, and {advice}", DamagedFileWarning, stacklevel=3
-                    )
+                    text = f"{path}: damaged, and left out of the intervals"
+                    text += "; `ablate run` makes the run again"
+                    warnings.warn(text, DamagedFileWarning, stacklevel=3)
                 else:
                     statistics.setdefault(run, {})[test_set] = of_set
     return statistics

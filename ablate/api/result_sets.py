@@ -34,58 +34,46 @@ _NOTE = re.compile(r"- \*\*(?P<label>[a-z]+)\*\*: (?P<text>.*)")
 
 @dataclass(frozen=True)
 class ResultRow:
-    """One row of a result set.
-
-    Attributes:
-        changes: its changes of the baseline, by path, as in the YAML; None if unknown.
-        spec: as plain data, without the seed; None if unknown.
-        base: the spec of its baseline; None if unknown.
-        samples: by metric.
-        outcomes: how many runs ended with each status.
-        records: by seed; empty for the rows of a table.
-    """
+    """One row of a result set; None is what is not known of it."""
 
     name: str
-    changes: Mapping[str, Any] | None
-    spec: Mapping[str, Any] | None
-    base: Mapping[str, Any] | None
-    samples: Mapping[str, RowSample]
-    outcomes: Mapping[str, int]
-    records: Mapping[int, Record] = field(default_factory=dict)
+    changes: Mapping[str, Any] | None  # of the baseline, by path, as in the YAML
+    spec: Mapping[str, Any] | None  # as plain data, without the seed
+    base: Mapping[str, Any] | None  # the spec of its baseline
+    samples: Mapping[str, RowSample]  # by metric
+    outcomes: Mapping[str, int]  # how many runs ended with each status
+    records: Mapping[int, Record] = field(default_factory=dict)  # by seed; of a table none
 
 
 @dataclass(frozen=True)
 class ResultSet:
-    """The results on one side of a comparison.
+    """The results on one side of a comparison."""
 
-    Attributes:
-        rows: in the order of the experiment.
-        provenance: corpus, tokenizer, hardware, software and commit, in words.
-        store: of its records; None for a table.
-        experiment: whose results they are; None if that is unknown.
-    """
-
-    rows: Sequence[ResultRow]
-    provenance: Mapping[str, str]
-    store: Store | None = None
-    experiment: Experiment | None = None
+    rows: Sequence[ResultRow]  # in the order of the experiment
+    provenance: Mapping[str, str]  # corpus, tokenizer, hardware, software and commit, in words
+    store: Store | None = None  # of its records; None for a table
+    experiment: Experiment | None = None  # whose results they are, if that is known
 
 
 def read_result_set(name: str, spec: str | None, results: Path) -> ResultSet:
-    """Read one side of a comparison; the arguments are those of `compare`.
-
-    Raises:
-        SpecError: with every mistake of an experiment, or if the name is of none of these.
-        DataError: if the content of its corpus is not known here, so that no run has a hash.
-        StoreError: if nothing is stored of it.
-    """
+    """Read one side of a comparison; arguments and errors are those of `compare`."""
     if not Path(name).exists() and _AT in name:
         return _of_commit(name, results)
     if Path(name).is_dir():
         if not (Path(name) / "runs").is_dir():
             raise SpecError(f"{name}: is no folder of results: it has no folder 'runs'")
         return _of_folder(name, spec)
-    return _of_experiment(name, Store(results))
+    lookup = RunLookup(Store(results))
+    selection = select(name, lookup=lookup)
+    records = stored(selection, lookup)
+    if not records:
+        Fingerprints().known(selection.corpus)
+        raise StoreError(
+            f"{results} holds no run of {selection.experiment.name}; `ablate run {name}` "
+            "makes them, and --results names another folder"
+        )
+    found_by_hash = {row for row, _ in records}
+    return _of_records(records, lookup.store, selection.experiment, found_by_hash)
 
 
 def scored_set(side: ResultSet, metrics: Sequence[Choice]) -> ResultSet:
@@ -117,20 +105,6 @@ def scored_set(side: ResultSet, metrics: Sequence[Choice]) -> ResultSet:
     return replace(side, rows=rows)
 
 
-def _of_experiment(spec: str, store: Store) -> ResultSet:
-    lookup = RunLookup(store)
-    selection = select(spec, lookup=lookup)
-    records = stored(selection, lookup)
-    if not records:
-        Fingerprints().known(selection.corpus)
-        raise StoreError(
-            f"{store.results} holds no run of {selection.experiment.name}; `ablate run {spec}` "
-            "makes them, and --results names another folder"
-        )
-    found_by_hash = {row for row, _ in records}
-    return _of_records(records, store, selection.experiment, found_by_hash)
-
-
 def _of_folder(name: str, spec: str | None) -> ResultSet:
     """Read the runs of a folder; a row whose runs now have other hashes is found by its name."""
     store, experiment = Store(Path(name)), None
@@ -140,21 +114,19 @@ def _of_folder(name: str, spec: str | None) -> ResultSet:
         selection = select(spec, lookup=lookup)
         records, experiment = stored(selection, lookup), selection.experiment
     loaded = [store.load(path.parent.name) for path in store.results.glob("runs/*/record.json")]
-    usable = [r for r in loaded if r and "replaced_by" not in r and r.keys() >= _NAMES]
+    names = {"experiment", "variant", "seed"}
+    usable = [r for r in loaded if r and "replaced_by" not in r and r.keys() >= names]
     if experiment is not None:
         usable = [record for record in usable if record["experiment"] == experiment.name]
     found_by_hash = {row for row, _ in records}
-    names = [row.name for row in experiment.rows] if experiment else []
+    of_file = [row.name for row in experiment.rows] if experiment else []
     for (row, seed), record in _by_name(usable).items():
-        if row not in found_by_hash and (row in names or not found_by_hash):
+        if row not in found_by_hash and (row in of_file or not found_by_hash):
             records[row, seed] = record
     if not records:
         of = f" of {spec}" if spec else ""
         raise StoreError(f"{name}: holds no run{of}; `ablate runs list --results {name}` shows all")
     return _of_records(records, store, experiment, found_by_hash)
-
-
-_NAMES = {"experiment", "variant", "seed"}
 
 
 def _by_name(records: Sequence[Record]) -> Records:
@@ -177,12 +149,8 @@ def _by_name(records: Sequence[Record]) -> Records:
 
 
 def _order(record: Record) -> tuple[str, bool, str, int]:
-    return (
-        str(record["experiment"]),
-        record["variant"] != BASELINE,
-        str(record["variant"]),
-        record["seed"],
-    )
+    row = str(record["variant"])
+    return str(record["experiment"]), row != BASELINE, row, record["seed"]
 
 
 def _of_records(
@@ -223,8 +191,8 @@ def _samples(row: Summary) -> dict[str, RowSample]:
 def _code(record: Record) -> str:
     """Return the digests of the package and of the plugins that made a run."""
     own = str(record.get("git", {}).get("code") or "unknown")[:12]
-    others = [f" with {each['name']} {each['sha256'][:12]}" for each in record.get("plugins", ())]
-    return "".join((own, *others))
+    others = (f" with {each['name']} {each['sha256'][:12]}" for each in record.get("plugins", ()))
+    return own + "".join(others)
 
 
 def _canonical(record: Record) -> dict[str, Any]:
@@ -253,21 +221,11 @@ def _of_commit(name: str, results: Path) -> ResultSet:
     rows = []
     for line in csv_rows(io.StringIO(read(f"{experiment}/table.csv"))):
         row = line["row"]
-        rows.append(
-            ResultRow(
-                name=row,
-                changes={k[7:]: json.loads(v) for k, v in line.items() if k[:7] == "change." and v},
-                spec=None,
-                base=None,
-                samples=samples.get(row) or dict(_means(line)),
-                outcomes=outcomes.get(row)
-                or {
-                    k[5:]: int(v)
-                    for k, v in line.items()
-                    if k[:5] == "runs." and k != "runs.missing" and v != "0"
-                },
-            )
-        )
+        changes = {k[7:]: json.loads(v) for k, v in line.items() if k[:7] == "change." and v}
+        counts = {k[5:]: int(v) for k, v in line.items() if k[:5] == "runs." and v != "0"}
+        counts.pop("missing", None)
+        of_row = samples.get(row) or dict(_means(line))
+        rows.append(ResultRow(row, changes, None, None, of_row, outcomes.get(row) or counts))
     matches = map(_NOTE.fullmatch, (read(f"{experiment}/table.md") or "").splitlines())
     notes = {match["label"]: unescaped(match["text"]) for match in matches if match}
     return ResultSet(rows, {label: notes[label] for label in notes if label in PROVENANCE})
@@ -275,9 +233,8 @@ def _of_commit(name: str, results: Path) -> ResultSet:
 
 def _git_reader(commit: str, results: Path) -> Callable[[str], str | None]:
     """Return a function that reads a file of results from a commit, or returns None."""
-    folder = next(
-        path for path in (results.absolute(), *results.absolute().parents) if path.is_dir()
-    )
+    whole = results.absolute()
+    folder = next(path for path in (whole, *whole.parents) if path.is_dir())
 
     def git(*words: str) -> str | None:
         command = ["git", "-C", str(folder), *words]

@@ -39,7 +39,6 @@ def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] 
         SpecError: with every mistake of the file.
         DataError: if a corpus is unavailable.
         DeviceError: if the machine lacks the device.
-        KeyboardInterrupt: if the user stops it; the next call continues.
     """
     with opened(options) as options:
         selection, store = select_chosen(path, options, only), options.store

@@ -51,31 +51,18 @@ _FILES = {
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run in the folder of results.
+    """A run in the folder of results."""
 
-    Attributes:
-        run: its hash.
-        experiment: the first for which it was trained; None while it has no record.
-        row: likewise.
-        seed: likewise.
-        status: of its record; ``unfinished`` if it has none, ``unreadable`` if it is damaged.
-        bleu: on its first test set; None if it has none.
-        finished: when.
-        n_bytes: of its folder.
-        experiments: those of the given experiments that need it.
-        is_at_work: whether a worker holds its lock now.
-    """
-
-    run: str
-    experiment: str | None
+    run: str  # its hash
+    experiment: str | None  # the first for which it was trained; None while it has no record
     row: str | None
     seed: int | None
-    status: str
-    bleu: float | None
+    status: str  # of its record; ``unfinished`` if it has none, ``unreadable`` if it is damaged
+    bleu: float | None  # on its first test set
     finished: str | None
-    n_bytes: int
-    experiments: tuple[str, ...] = ()
-    is_at_work: bool = False
+    n_bytes: int  # of its folder
+    experiments: tuple[str, ...] = ()  # those of the given experiments that need it
+    is_at_work: bool = False  # a worker holds its lock
 
     @property
     def label(self) -> str:
@@ -133,11 +120,11 @@ def remove(
 
     Args:
         results: the folder of results.
-        labels: of the runs, as `runs` takes them.
-        is_trial: to return what would be removed.
+        labels: of the runs, as `runs` takes them; runs at work stay.
+        is_trial: only return what would be removed.
 
     Raises:
-        StoreError: if a label fits no run; nothing is removed then. Runs at work stay.
+        StoreError: if a label fits no run; nothing is removed then.
     """
     every_run, labelled = runs(results), set[str]()
     for label in labels:
@@ -159,10 +146,9 @@ def collect_garbage(
     Args:
         results: the folder of results.
         specs: the experiment files whose runs are kept.
-        is_trial: to return what would be removed.
+        is_trial: only return what would be removed.
 
     Raises:
-        SpecError: with every mistake of a file.
         DataError: if the content of a corpus is not known here.
         StoreError: without an experiment, which would remove everything; or if a row's matched or
             tuned value is not known, so that runs which it needs would be removed.
@@ -258,7 +244,10 @@ def _every_run(store: Store, needed: dict[str, set[str]]) -> list[StoredRun]:
     for folder in sorted(_entries(store.results / "runs"), key=lambda folder: folder.name):
         is_link = folder.is_symlink()
         content = [] if is_link or not folder.is_dir() else _entries(folder.path)
-        if not _HASH.fullmatch(folder.name) or not (is_link or _is_run(folder, content)):
+        names = {entry.name for entry in content}
+        has_text = any(name.startswith("hypotheses.") for name in names)
+        is_run = has_text or names <= {"lock"} or not names.isdisjoint(_FILES)
+        if not _HASH.fullmatch(folder.name) or not (is_link or (folder.is_dir() and is_run)):
             continue
         try:
             heading = headings.get(folder.name) or store.heading(folder.name)
@@ -286,13 +275,6 @@ def _entries(folder: Path | str) -> list[os.DirEntry[str]]:
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
         return list(entries)
     return []
-
-
-def _is_run(folder: os.DirEntry[str], content: Sequence[os.DirEntry[str]]) -> bool:
-    """Return whether a folder has a file that a run writes, or is empty."""
-    names = {entry.name for entry in content}
-    has_text = any(name.startswith("hypotheses.") for name in names)
-    return folder.is_dir() and (has_text or names <= {"lock"} or not names.isdisjoint(_FILES))
 
 
 def _n_bytes(entry: os.DirEntry[str]) -> int:

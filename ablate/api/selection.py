@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -37,23 +38,14 @@ Runs of several devices have the same hash whatever their engine.
 
 @dataclass(frozen=True)
 class Selection:
-    """An experiment, and those of its runs that are requested.
+    """An experiment, and those of its runs that are requested."""
 
-    Attributes:
-        whole: as it was read.
-        experiment: with the baseline and the requested rows and seeds.
-        runs: that are requested.
-        tabulated: the runs in its table: these, and those of the baseline.
-        overrides: ``path=value``, the changes of the baseline that the file does not have.
-        tuning: the candidates of all rows, if they are tuned.
-    """
-
-    whole: Experiment
-    experiment: Experiment
-    runs: tuple[Run, ...]
-    tabulated: tuple[Run, ...]
-    overrides: tuple[str, ...] = ()
-    tuning: Tuning | None = None
+    whole: Experiment  # as it was read
+    experiment: Experiment  # with the baseline and the requested rows and seeds
+    runs: tuple[Run, ...]  # that are requested
+    tabulated: tuple[Run, ...]  # in its table: these, and those of the baseline
+    overrides: tuple[str, ...] = ()  # ``path=value``, changes that the file does not have
+    tuning: Tuning | None = None  # the candidates of all rows, if they are tuned
 
     @property
     def corpus(self) -> Choice:
@@ -68,10 +60,6 @@ class Selection:
 
 def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
     """Read an experiment; if it has mistakes, also assemble the rows that have none.
-
-    Args:
-        path: the experiment file.
-        overrides: ``path=value``, changes of the baseline.
 
     Raises:
         SpecError: with every mistake of the file, and all that the parts of other rows refuse.
@@ -97,16 +85,8 @@ def select(
 ) -> Selection:
     """Read an experiment and pick runs.
 
-    Args:
-        path: the experiment file.
-        overrides: ``path=value``, changes of the baseline.
-        seeds: in place of those of the experiment.
-        only: names of rows; all unless given.
-        lookup: finds the runs that values of rows are chosen by (``match``, ``tune``); without it
-            these rows are pending.
-
-    Raises:
-        SpecError: with every mistake of the file.
+    ``lookup`` finds the runs that values of rows are chosen by (``match``, ``tune``); without it
+    these rows are pending.
     """
     experiment, tuning = _with_chosen_values(load(path, overrides), lookup)
     shared = set(seeds or ()) & set(experiment.tune.seeds if experiment.tune else ())
@@ -128,10 +108,7 @@ def select(
 class RunLookup:
     """A store in which to look for runs, and what ``auto`` means for them.
 
-    Attributes:
-        store: holds the runs.
-        precision: what ``precision: auto`` means; None for that of which the store holds most runs.
-        engine: what ``--engine auto`` means; None likewise.
+    A precision or engine of None means that of which the store holds most runs.
     """
 
     store: Store
@@ -174,8 +151,7 @@ def _with_chosen_values(
 def match_keys(experiment: Experiment) -> dict[str, str]:
     """Return the key of the stored match of each row that takes the baseline's time, by row.
 
-    Args:
-        experiment: as it was loaded, before values were chosen.
+    The experiment is as it was loaded, before values were chosen.
     """
     if experiment.match is None or experiment.match.on != "time":
         return {}
@@ -208,22 +184,20 @@ class Fingerprints:
         self._of_choice: dict[Choice, str | None] = {}
 
     def of(self, corpus: Choice) -> str | None:
-        """Return the fingerprint of a corpus; None if it cannot be known without a download.
-
-        Raises:
-            DataError: if the corpus is malformed.
-        """
+        """Return the fingerprint of a corpus; None if it cannot be known without a download."""
         if corpus not in self._of_choice:
-            self._of_choice[corpus] = _fingerprint(corpus)
+            self._of_choice[corpus] = None
+            with suppress(RefusedError):  # `check` says where in the file
+                built = build(Corpus, corpus, at="corpus")
+                try:
+                    self._of_choice[corpus] = built.fingerprint()
+                except DataError:
+                    if built.is_available():
+                        raise  # it is malformed
         return self._of_choice[corpus]
 
     def known(self, corpus: Choice) -> str:
-        """Return the fingerprint of a corpus whose content must be known.
-
-        Raises:
-            DataError: if it is not, so that no run of the corpus has a hash; it says what is
-                missing. Also if the corpus is malformed.
-        """
+        """Return the fingerprint of a corpus; DataError, with what is missing, if not known."""
         fingerprint = self.of(corpus)
         if fingerprint is not None:
             return fingerprint
@@ -238,11 +212,7 @@ class Fingerprints:
 def tasks(
     runs: Iterable[Run], device: Device, results: Path, *, engine: str = "eager"
 ) -> list[Task]:
-    """Return the training task of each run, in order.
-
-    Raises:
-        DataError: if the content of a corpus can only be known once it is there, and it is not.
-    """
+    """Return the training task of each run, in order; DataError if a corpus is not known."""
     fingerprints = Fingerprints()
     todo = []
     for run in runs:
@@ -282,24 +252,29 @@ def stored(selection: Selection, lookup: RunLookup) -> Records:
     What ``precision: auto`` and ``--engine auto`` mean depends on the machine. Where ``lookup``
     leaves them open and the store holds runs of several kinds, the kind of which it holds most is
     returned, so that a table never mixes two.
-
-    Raises:
-        StoreError: if a record cannot be read.
-        DataError: if a corpus is malformed.
     """
-    fingerprints = Fingerprints()
+    fingerprints, store = Fingerprints(), lookup.store
     precisions = PRECISIONS if lookup.precision is None else (lookup.precision,)
     kinds = product(precisions, ENGINES if lookup.engine is None else (lookup.engine,))
-    outcomes: dict[tuple[Any, ...], Record | None] = {}
-    by_kind = [
-        _stored(selection.tabulated, kind, lookup.store, fingerprints, outcomes) for kind in kinds
-    ]
+    outcomes: dict[tuple[Any, ...], Record | None] = {}  # most kinds of a run share one record
+    by_kind: list[Records] = []
+    for auto, engine in kinds:
+        by_kind.append({})
+        for run in selection.tabulated:
+            fingerprint = fingerprints.of(run.spec.corpus)
+            if fingerprint is None:
+                continue
+            precision = precision_of(run.spec, auto)
+            key = (key_of(run), precision, random_draws(engine, run.spec.training))
+            if key not in outcomes:
+                run_hash = hash_of(run.spec, fingerprint, precision, engine)
+                outcomes[key] = store.load_outcome(run_hash)
+            if record := outcomes[key]:
+                if engine == Eager.name and record.get("is_fallback"):  # eager is requested here
+                    record = {**record, "engine_note": "", "is_fallback": False}
+                names = {"experiment": run.experiment, "variant": run.variant}  # of this experiment
+                by_kind[-1][key_of(run)] = {**record, **names}
     return max(by_kind, key=lambda records: (sum(map(is_finished, records.values())), len(records)))
-
-
-def unfinished(selection: Selection, records: Records) -> list[Run]:
-    """Return the runs that are missing: those that would not end the same way again."""
-    return [run for run in selection.runs if not is_finished(records.get(key_of(run)))]
 
 
 def key_of(run: Run) -> tuple[str, int]:
@@ -311,45 +286,3 @@ def precision_of(run_spec: RunSpec, auto: str) -> str:
     """Return the precision of a run on a machine where ``precision: auto`` means ``auto``."""
     setting = run_spec.training.precision
     return auto if setting == "auto" else setting
-
-
-def _fingerprint(corpus: Choice) -> str | None:
-    try:
-        built = build(Corpus, corpus, at="corpus")
-    except RefusedError:
-        return None  # `check` says where in the file
-    try:
-        return built.fingerprint()
-    except DataError:
-        if built.is_available():
-            raise
-        return None
-
-
-def _stored(
-    runs: Iterable[Run],
-    kind: tuple[str, str],
-    store: Store,
-    fingerprints: Fingerprints,
-    outcomes: dict[tuple[Any, ...], Record | None],
-) -> Records:
-    """Return the stored records of one kind: the meaning of ``precision: auto``, and the engine.
-
-    ``outcomes`` is a cache, for most kinds of a run share one record.
-    """
-    (auto, engine), records = kind, {}
-    for run in runs:
-        fingerprint = fingerprints.of(run.spec.corpus)
-        if fingerprint is None:
-            continue
-        precision = precision_of(run.spec, auto)
-        key = (key_of(run), precision, random_draws(engine, run.spec.training))
-        if key not in outcomes:
-            outcomes[key] = store.load_outcome(hash_of(run.spec, fingerprint, precision, engine))
-        record = outcomes[key]
-        if record is not None:
-            if engine == Eager.name and record.get("is_fallback"):  # eager is requested here
-                record = {**record, "engine_note": "", "is_fallback": False}
-            names = {"experiment": run.experiment, "variant": run.variant}  # of this experiment
-            records[key_of(run)] = {**record, **names}
-    return records

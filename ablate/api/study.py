@@ -66,9 +66,6 @@ class Experiment:
                 begins from the defaults.
             seeds: one run of every row with each.
             question: that the experiment asks.
-
-        Raises:
-            SpecError: if two changes contradict each other.
         """
         content: dict[str, Any] = {"question": question} if question else {}
         if extends is not None:
@@ -80,22 +77,14 @@ class Experiment:
         return cls(name, content)
 
     def variant(self, name: str, changes: Mapping[str, Any]) -> Experiment:
-        """Return the experiment with one more row: its changes of the baseline, by path.
-
-        Raises:
-            SpecError: if it has a row of that name.
-        """
+        """Return the experiment with one more row: its changes of the baseline, by path."""
         variants = self.content.get("variants", {})
         if name in variants:
             raise SpecError(f"variants.{name}: is given twice; choose another name")
         return self.with_content(variants={**variants, name: dict(changes)})
 
     def grid(self, axes: Mapping[str, Iterable[Any]]) -> Experiment:
-        """Return the experiment with a row for every combination of values, by path.
-
-        Raises:
-            SpecError: if it has a grid.
-        """
+        """Return the experiment with a row for every combination of values, by path."""
         if "grid" in self.content:
             raise SpecError("grid: is given twice; give all paths at once, as their product")
         return self.with_content(grid={path: _listed(values) for path, values in axes.items()})
@@ -105,21 +94,11 @@ class Experiment:
         return replace(self, content={**self.content, **content})
 
     def to_yaml(self) -> str:
-        """Return the text of its file.
-
-        Raises:
-            SpecError: if YAML has no such value.
-        """
-        content = _plain(with_absolute_paths(_plain(self.content), self._folder))
-        return dump(content)
+        """Return the text of its file; SpecError if YAML has no such value."""
+        return dump(_plain(with_absolute_paths(_plain(self.content), self._folder)))
 
     def save(self, path: Path | str) -> Path:
-        """Write its file; return the path.
-
-        Raises:
-            SpecError: if YAML has no such value.
-            StoreError: if it cannot be written.
-        """
+        """Write its file; return the path."""
         write_whole(Path(path), self.to_yaml())
         return Path(path)
 
@@ -128,12 +107,7 @@ class Experiment:
 
 
 class Study:
-    """The results of an experiment.
-
-    Attributes:
-        outcome: rows, records and table.
-        store: where the runs are.
-    """
+    """The results of an experiment: its rows, records and table, and where the runs are."""
 
     def __init__(self, outcome: Outcome, store: Store) -> None:
         self.outcome = outcome
@@ -185,12 +159,9 @@ class Study:
         return pd.concat(curves, ignore_index=True) if curves else pd.DataFrame()
 
     def translations(self, test_set: str | None = None) -> pd.DataFrame:
-        """Return a test set with its translations by every run that has them.
+        """Return a test set, by default the first, with its translations by every run with any.
 
         Columns are ``source``, ``reference`` and one per run, ``row:seed``.
-
-        Args:
-            test_set: its name; the first unless given.
 
         Raises:
             SpecError: if the corpus has no such test set.
@@ -212,18 +183,15 @@ class Study:
         return pd.DataFrame(columns)
 
     def __repr__(self) -> str:
-        experiment = self.outcome.experiment
-        return (
-            f"Study({experiment.name!r}, {len(experiment.rows)} rows, {len(self.records)} records)"
-        )
+        name, n_rows = self.outcome.experiment.name, len(self.outcome.experiment.rows)
+        return f"Study({name!r}, {n_rows} rows, {len(self.records)} records)"
 
     def _repr_html_(self) -> str:
         table = self.outcome.table
-        texts = [table.question or "", table.conclusion]
         notes = [f"{note.label}: {note.text}" for note in table.footnotes]
         before, after = (
-            "".join(f"<p>{html.escape(text)}</p>" for text in some if text)
-            for some in (texts, notes)
+            "".join(f"<p>{html.escape(text)}</p>" for text in texts if text)
+            for texts in ([table.question, table.conclusion], notes)
         )
         return f"{before}{self.view().to_html()}<small>{after}</small>"
 
@@ -235,9 +203,6 @@ def run(experiment: Experiment | Path | str, *, only: Sequence[str] = (), **opti
         experiment: written in Python, a file, or the name of a shipped one, as in ``pe``.
         only: names of rows; all unless given.
         options: those of `RunOptions`: seeds, overrides, device, jobs, engine, results, fresh.
-
-    Raises:
-        AblateError: as the command does.
     """
     chosen = RunOptions(**options)
     path = _file(experiment, chosen.store)
@@ -250,12 +215,9 @@ def study(
     """Return the stored results of an experiment; train nothing.
 
     Args:
-        experiment: written in Python, a file, or the name of a shipped one.
+        experiment: as for `run`.
         results: the folder of results.
         options: seeds, only, overrides, as for `ablate.api.report`.
-
-    Raises:
-        StoreError: if nothing is stored.
     """
     store = Store(Path(results))
     return Study(report_experiment(_file(experiment, store), results=results, **options), store)
@@ -267,7 +229,7 @@ def hashes(
     """Return the hash of every run, by row and seed.
 
     Args:
-        experiment: written in Python, a file, or the name of a shipped one.
+        experiment: as for `run`.
         results: the folder of results, for values that are chosen by runs (``match``, ``tune``).
         device: that the runs are made on, which decides what ``precision: auto`` and
             ``--engine auto`` mean.

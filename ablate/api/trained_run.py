@@ -24,23 +24,7 @@ from ablate.parts.attention import Attention
 
 
 class LoadedRun:
-    """A trained run.
-
-    Args:
-        run: ``experiment:row:seed``, the first characters of its hash, or its folder.
-        device: ``cpu``, ``cuda`` or ``cuda:0``.
-        results: the folder of results.
-
-    Attributes:
-        record: of the run.
-        spec: the complete description of the run.
-        model: in evaluation mode.
-        tokenizers: of source and target.
-
-    Raises:
-        StoreError: if there is no such run, or it left no model.
-        DeviceError: if the machine lacks the device.
-    """
+    """A trained run; arguments, attributes and errors are those of `Translator`."""
 
     def __init__(self, run: str, *, device: str = "cpu", results: Path | str = "results") -> None:
         translator = Translator(run, device=device, results=results)
@@ -54,11 +38,7 @@ class LoadedRun:
         return [best[0].text for best in self._translator.translate(sources)]
 
     def first_test_source(self) -> str:
-        """Return the first source sentence of the run's first test set that has words.
-
-        Raises:
-            DataError: if the corpus is unavailable.
-        """
+        """Return the first source sentence of the run's first test set that has words."""
         first = next(iter(text_of_runs(self.spec.corpus, []).tests.values()))
         return next(line for line in first.src if line.strip())
 
@@ -114,8 +94,7 @@ class LoadedRun:
             n_heads = attentions[name].n_heads
             if unknown := [number for number in numbers if not 0 <= number < n_heads]:
                 raise SpecError(f"{name} has no head {unknown[0]}; it has 0 to {n_heads - 1}")
-        with ExitStack() as stack:
-            stack.enter_context(self._translator.eagerly())
+        with self._translator.eagerly(), ExitStack() as stack:
             for name, numbers in heads.items():
                 hook = partial(_zero_heads, sorted(numbers))
                 dropout = attentions[name].head_dropout

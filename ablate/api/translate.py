@@ -39,15 +39,10 @@ _BATCH = 256
 
 @dataclass(frozen=True)
 class Translation:
-    """One translation of a line.
+    """One translation of a line."""
 
-    Attributes:
-        text: without special tokens.
-        score: the value that the search ranks by; 0 for an empty line.
-    """
-
-    text: str
-    score: float
+    text: str  # without special tokens
+    score: float  # the value that the search ranks by; 0 for an empty line
 
 
 @dataclass(frozen=True)
@@ -118,13 +113,7 @@ class Translator:
         self._search = build(Search, _with_n_best(self.spec.decoding, n_best), at="decoding")
 
     def training_sources(self) -> Sequence[str]:
-        """Return the source side of the text that the run was trained on, in order.
-
-        Their translations are what ``training.teacher`` takes.
-
-        Raises:
-            DataError: if the corpus is unavailable, or has another content than the run has read.
-        """
+        """Return the source side of the training text, whose translations a teacher makes."""
         return text_of_runs(self.spec.corpus, [self.record]).train.src
 
     def translate(
@@ -143,8 +132,26 @@ class Translator:
                 tokens beyond are not translated.
         """
         rest, n_lines = iter(lines), 0
+        max_len, decode = self._model.max_len, self.tokenizers.decode_tgt
         while batch := [line.strip() for line in islice(rest, 1 if is_prompt else _BATCH)]:
-            yield from self._batch(batch, n_lines, warn)
+            sources = Ragged.of(self.tokenizers.encode_src(batch))
+            for number, length in enumerate(sources.lengths, start=n_lines + 1):
+                if length > max_len:
+                    warn(
+                        f"line {number} has {length - 1:,} tokens; only the first {max_len - 1:,} "
+                        f"are translated, because model.dims.max_len is {max_len}"
+                    )
+            n_best = decoding.translate(
+                self._model,
+                self._search,
+                sources.cut(max_len),
+                self.spec.training.batch_tokens,
+                self._device,
+                self._capturer,
+            )
+            for line, hypotheses in zip(batch, n_best, strict=True):
+                best = [Translation(decode(each.tokens), each.score) for each in hypotheses]
+                yield best if line else [Translation("", 0.0)] * self._n_best
             n_lines += len(batch)
 
     @contextmanager
@@ -155,30 +162,6 @@ class Translator:
             yield
         finally:
             self._capturer = capturer
-
-    def _batch(
-        self, lines: list[str], n_before: int, warn: Callable[[str], None]
-    ) -> Iterator[list[Translation]]:
-        max_len = self._model.max_len
-        sources = Ragged.of(self.tokenizers.encode_src(lines))
-        for row, length in enumerate(sources.lengths):
-            if length > max_len:
-                warn(
-                    f"line {n_before + row + 1} has {length - 1:,} tokens; only the first "
-                    f"{max_len - 1:,} are translated, because model.dims.max_len is {max_len}"
-                )
-        n_best = decoding.translate(
-            self._model,
-            self._search,
-            sources.cut(max_len),
-            self.spec.training.batch_tokens,
-            self._device,
-            self._capturer,
-        )
-        for line, hypotheses in zip(lines, n_best, strict=True):
-            decode = self.tokenizers.decode_tgt
-            best = [Translation(decode(each.tokens), each.score) for each in hypotheses]
-            yield best if line else [Translation("", 0.0)] * self._n_best
 
 
 def translate(
@@ -194,15 +177,7 @@ def translate(
 
 
 def decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
-    """Yield the text of ``lines``.
-
-    Args:
-        lines: in UTF-8.
-        name: of the file, in messages.
-
-    Raises:
-        DataError: at the first line that is not valid UTF-8.
-    """
+    """Yield the text of ``lines`` in UTF-8 of a file; DataError at the first that is not valid."""
     for number, line in enumerate(lines, start=1):
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8")
