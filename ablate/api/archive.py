@@ -13,7 +13,7 @@ import lzma
 import re
 import tarfile
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -95,17 +95,10 @@ def archive(
 ) -> list[StoredRun]:
     """Write the runs of experiments that have ended into one file, and return them.
 
-    Remarks on standard error name the runs that are missing.
-
-    Args:
-        specs: experiment files.
-        output: the archive; its name ends in .tar.xz, .tar.gz or .tar.
-        results: the folder of results.
-        content: how much of each run: a key of `CONTENTS`.
+    The name of the archive ends in .tar.xz, .tar.gz or .tar. Of each run it holds as much as
+    ``content``, a key of `CONTENTS`, says. Remarks on standard error name the missing runs.
 
     Raises:
-        SpecError: with every mistake of a file, or if there is no such content.
-        DataError: if the content of a corpus is not known here.
         StoreError: if no run has ended, a file is damaged, or the archive cannot be written.
     """
     output, store = Path(output), Store(Path(results))
@@ -304,15 +297,10 @@ def _restore(store: Store, run: str, record: dict[str, Any], bundle: Bundle) -> 
     missing = {name: data for name, data in bundle.items() if not (store.results / name).exists()}
     write(missing, store.results)
     if differing:
-        store.save(_with_speeds_of(record, present))
+        measured = {key: record[key] for key in _OF_PROBES & record.keys()}
+        if speed := present.get("speed"):
+            sessions = {**speed_sessions(record.get("speed")), **speed_sessions(speed)}
+            sessions.pop(speed.get("session", ""), None)
+            measured = {"speed": {**speed, "earlier": dict(sorted(sessions.items()))}}
+        store.save({**present, **measured})
     return "other_speeds" if differing else "present"
-
-
-def _with_speeds_of(other: Mapping[str, Any], record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record with the speed measurements of another record of the same run."""
-    if not record.get("speed"):
-        return {**record, **{key: other[key] for key in _OF_PROBES & other.keys()}}
-    speed = record["speed"]
-    sessions = {**speed_sessions(other.get("speed")), **speed_sessions(speed)}
-    sessions.pop(speed.get("session", ""), None)
-    return {**record, "speed": {**speed, "earlier": dict(sorted(sessions.items()))}}

@@ -12,10 +12,7 @@ from ablate.registry.plugins import load_plugin
 
 
 def check(files: Path | str | Sequence[Path | str] = ()) -> list[Finding]:
-    """Test every contract of the parts that plugins register.
-
-    Args:
-        files: a plugin, or several; without any, all that are loaded or installed.
+    """Test every contract of the parts that plugins register, by default all that are loaded.
 
     Raises:
         PluginError: if a plugin cannot be loaded, or registers a part that is refused.

@@ -68,12 +68,9 @@ def corpora() -> tuple[CorpusListing, ...]:
 def fetch_corpus(
     name: str, options: Sequence[str] = (), report: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Download what is missing of a corpus, and check all of it.
+    """Download what is missing of a corpus, and check all of it; ``report`` every step.
 
-    Args:
-        name: of the corpus.
-        options: ``option=value``, the values as in an experiment.
-        report: is called with a line for every step.
+    Options are ``option=value``, the values as in an experiment.
 
     Raises:
         SpecError: if there is no such corpus, or its options are wrong.
@@ -87,12 +84,7 @@ def fetch_corpus(
 
 
 def show_corpus(name: str, options: Sequence[str] = ()) -> CorpusStatistics:
-    """Return sizes and examples of a corpus.
-
-    Raises:
-        SpecError: if there is no such corpus, or its options are wrong.
-        DataError: if it is unavailable or malformed.
-    """
+    """Return sizes and examples of a corpus; options and errors are those of `fetch_corpus`."""
     text = build(Corpus, _choice(name, options), at="corpus").load()
     splits = []
     for split, bitext in {"train": text.train, "dev": text.dev, **text.tests}.items():
@@ -105,12 +97,7 @@ def show_corpus(name: str, options: Sequence[str] = ()) -> CorpusStatistics:
 
 
 def check_corpus(spec: Path | str) -> list[Fault]:
-    """Return the faults of an experiment's text that show in no single line.
-
-    Raises:
-        SpecError: with every mistake of the file.
-        DataError: if the text is unavailable or malformed.
-    """
+    """Return the faults of an experiment's text that show in no single line."""
     corpus = build(Corpus, load(spec).rows[0].spec.corpus, at="corpus")
     return corpus.faults() if isinstance(corpus, Files) else faults(corpus.load())
 

@@ -83,13 +83,9 @@ def gate(
     Without seeds in the options, the seeds are those of the experiment, or new ones if some check
     is about new seeds and was blessed with one of these.
 
-    Args:
-        path: the experiment file.
-        reference: the file that `bless` has written.
-        options: which runs, and how they are made.
-        junit: where to write the verdicts for a CI server.
-        is_stored: train nothing and take what is stored, by whatever code it was made; a remark
-            says which runs are not of this code and machine.
+    If it ``is_stored``, nothing is trained: what is stored is judged, by whatever code it was made,
+    and a remark says which runs are not of this code and machine. The verdicts are also written as
+    ``junit``, for a CI server.
 
     Raises:
         SpecError: with every mistake of either file; also if the reference was edited since it
@@ -97,7 +93,6 @@ def gate(
         StaleRecordError: if stored runs were made or begun by other code, without
             ``options.fresh`` and without ``is_stored``.
         StoreError: if ``is_stored`` and something is missing.
-        DataError: if the content of the corpus is not known here.
     """
     experiment, file = load(path, options.overrides), read(Path(reference))
     file.refuse(flaws=file.reference.flaws(), rows=[row.name for row in experiment.rows])
@@ -137,14 +132,8 @@ def bless(
     it runs on the CPU, and that the BLEU of new seeds stays where it is. The second check
     catches a loss of 1.5 BLEU or, if the runs cannot promise that, the smallest that they can.
     What can be promised is written on standard error before training, and after the first seeds.
-
-    Args:
-        path: the experiment file.
-        reference: the file to write; the terms of its checks stay as they are.
-        options: which runs, and how they are made.
-        widen: whether a check may become looser than it was.
-        repeats: a folder of results with the same runs, made on another kind of machine.
-        is_stored: as for `gate`.
+    The terms of an old reference's checks stay as they are. ``repeats`` is a folder of results with
+    the same runs, made on another kind of machine.
 
     Raises:
         BlessingError: if the runs can bless no check, or not one that was blessed before; it says

@@ -55,13 +55,10 @@ variants:
 
 
 def init(name: str | None = None, *, part: str | None = None, study: str | None = None) -> Path:
-    """Write a commented experiment that runs within minutes, a shipped study, or a working part.
+    """Write a commented experiment, a shipped study, or a part of a slot; return the file.
 
-    Args:
-        name: of the experiment or the part, with or without folder and suffix; of a part
-            ``my_<slot>`` and of a shipped study its own unless given.
-        part: a slot.
-        study: the name of a shipped one, as in ``pe``.
+    Its name may have a folder and a suffix. It is by default ``my_<slot>`` for a part, and its own
+    for a shipped study, as in ``pe``.
 
     Raises:
         SpecError: if the file exists, or cannot be written; if there is no such slot; if the name

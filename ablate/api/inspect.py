@@ -48,12 +48,8 @@ def inspect(
 ) -> Inspection:
     """Return the attention of a run for one sentence, and the similarity of positions by distance.
 
-    Args:
-        run: ``experiment:row:seed``, the first characters of its hash, its folder, or a loaded one.
-        sentence: to read; the first of the run's first test set unless given.
-        target: its translation, which the decoder is fed; the model's own unless given.
-        device: ``cpu``, ``cuda`` or ``cuda:0``.
-        results: the folder of results.
+    The sentence is by default the first of the run's first test set; the target, which the decoder
+    is fed, the model's own translation. The other arguments are those of `Translator`.
 
     Raises:
         SpecError: if the sentence is empty or longer than the model allows.

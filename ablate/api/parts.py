@@ -102,12 +102,8 @@ def parts(
     """Return every part, or those of one slot, or one of them.
 
     Slots come in the order in which a run's spec names them; of a slot the default comes first.
-
-    Args:
-        slot: a slot; or the name of a part, for the parts of that name in all slots.
-        name: of a part in the slot.
-        measured: experiments, files or shipped ones, whose tables tell what parts are worth.
-        results: the folder that holds these tables.
+    Instead of a slot the name of a part can be given, for the parts of that name in all slots.
+    ``measured`` are experiments whose tables, in ``results``, show what parts are worth.
 
     Raises:
         SpecError: if there is no such slot or part, or an experiment is not valid or has no table.
@@ -171,11 +167,17 @@ class _MeasuredParts:
             metric = next((match[1] for match in map(_DIFFERENCE.fullmatch, line) if match), "")
             names = ("mean", "difference.estimate", "difference.low", "difference.high")
             texts = [line.get(f"{metric}.{name}") for name in names]
-            mean, *difference = [float(text) if text else None for text in texts]
-            n_seeds = int(line.get(f"{metric}.n") or 0)
-            beside = {at: value for at, value in row.changes.items() if at != path}
+            mean, difference, low, high = (float(text) if text else None for text in texts)
             return MeasuredPart(
-                experiment.name, row.name, metric, mean, n_seeds, *difference, beside=beside
+                experiment=experiment.name,
+                row=row.name,
+                metric=metric,
+                mean=mean,
+                n_seeds=int(line.get(f"{metric}.n") or 0),
+                difference=difference,
+                low=low,
+                high=high,
+                beside={at: value for at, value in row.changes.items() if at != path},
             )
         return None
 

@@ -91,6 +91,11 @@ class PlannedRow:
     devices_per_run: int = 1
 
     @property
+    def n_runs(self) -> int:
+        """How many runs the row has, those of tuning included."""
+        return len(self.runs) + len(self.tuning)
+
+    @property
     def n_done(self) -> int:
         """How many runs are done, without those of tuning."""
         return sum(run.is_done for run in self.runs)
@@ -142,21 +147,14 @@ class Plan:
     @property
     def device_seconds(self) -> float | None:
         """How long all runs train on one device; None until some row has been probed."""
-        total = 0.0
-        for row in self.rows:
-            if n_runs := len(row.runs) + len(row.tuning):
-                if row.seconds_per_run is None:
-                    return None
-                total += n_runs * row.seconds_per_run
-        return total * self._n_devices
+        times = [(row.n_runs, row.seconds_per_run) for row in self.rows if row.n_runs]
+        known = [n_runs * seconds for n_runs, seconds in times if seconds is not None]
+        return sum(known) * self._n_devices if len(known) == len(times) else None
 
     @property
     def weight_mib(self) -> float:
         """What the weights of all runs take on disk, in MiB."""
-        return sum(
-            row.params * (len(row.runs) + len(row.tuning)) * _WEIGHT_BYTES / 2**20
-            for row in self.rows
-        )
+        return sum(row.params * row.n_runs for row in self.rows) * _WEIGHT_BYTES / 2**20
 
     @property
     def _n_devices(self) -> int:
@@ -165,8 +163,7 @@ class Plan:
     def remarks(self) -> list[str]:
         """Return what stands below the table of rows."""
         n_tuning = sum(len(row.tuning) for row in self.rows)
-        n_runs = sum(len(row.runs) for row in self.rows) + n_tuning
-        left = self.seconds_left
+        n_runs, left = sum(row.n_runs for row in self.rows), self.seconds_left
         n_sharing = max((row.runs_at_once for row in self.rows), default=1)
         lines = [
             f"{n_runs - self.n_missing} of {n_runs} runs are done, {self.n_missing} are missing; "
@@ -213,17 +210,7 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
 ) -> Plan:
     """Return what `run` would do; download nothing and train nothing.
 
-    Args:
-        path: the experiment file.
-        seeds: as for `RunOptions`, like all that follow but ``only``.
-        only: names of rows; all unless given.
-        device: likewise.
-        jobs: likewise.
-        engine: likewise.
-        overrides: likewise.
-        results: the folder of results.
-        backend: where the runs would be made; only its devices are looked up.
-        backend_options: of this backend alone, by their names.
+    Options are as for `RunOptions`. ``only`` names rows, by default all.
 
     Raises:
         SpecError: with every mistake of the file; also if there is no such engine, or if two rows

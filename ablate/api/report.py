@@ -51,17 +51,10 @@ def report(
     results: Path | str = "results",
     layout: Layout = "ours",
 ) -> Outcome:
-    """Tabulate what is stored of an experiment.
+    """Tabulate what is stored of an experiment: of all its rows, or of those in ``only``.
 
-    Prints on standard error which runs other code, libraries or another machine have made.
-
-    Args:
-        path: the experiment file.
-        seeds: in place of those of the experiment.
-        only: names of rows; all unless given.
-        overrides: ``path=value``, as they were given to `run`.
-        results: the folder of results.
-        layout: of the table: ours, or that of a paper.
+    Seeds and overrides are as for `run`. Prints on standard error which runs other code, libraries
+    or another machine have made.
 
     Raises:
         DataError: if the content of the corpus is not known here, so that no run has a hash.

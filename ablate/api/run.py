@@ -30,11 +30,6 @@ def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] 
     ``<results>/<experiment>/``; with overrides, other seeds or some rows alone into
     ``<results>/<experiment>/trials/``, so that the table of the whole experiment stays.
 
-    Args:
-        path: the experiment file.
-        options: which runs, and how they are made.
-        only: names of rows; all unless given.
-
     Raises:
         SpecError: with every mistake of the file.
         DataError: if a corpus is unavailable.

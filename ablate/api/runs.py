@@ -85,17 +85,15 @@ def runs(
 ) -> list[StoredRun]:
     """Return the stored runs, by experiment, row and seed.
 
+    Each run names those of the experiments ``specs`` that need it. If a row's matched or tuned
+    value is not known, its runs name none, and a remark on standard error says so.
+
     Args:
         results: the folder of results.
-        specs: experiment files; each run names those that need it. If a row's matched or tuned
-            value is not known, its runs name none, and a remark on standard error says so.
+        specs: experiment files.
         statuses: only runs with one of `STATUSES`; all by default.
         labels: only runs of ``experiment``, ``experiment:row`` or ``experiment:row:seed``, or,
             where a label is none of these, those whose hash begins so; all by default.
-
-    Raises:
-        SpecError: with every mistake of a file; if there is no such status.
-        DataError: if the content of a corpus is not known here.
     """
     unknown = next((status for status in statuses if status not in STATUSES), None)
     if unknown is not None:
@@ -116,12 +114,9 @@ def runs(
 def remove(
     results: Path | str, labels: Sequence[str], *, is_trial: bool = False
 ) -> list[StoredRun]:
-    """Remove stored runs with all their files, and return them.
+    """Remove stored runs, unless at work, with all their files, and return them.
 
-    Args:
-        results: the folder of results.
-        labels: of the runs, as `runs` takes them; runs at work stay.
-        is_trial: only return what would be removed.
+    Labels are as for `runs`. A trial only returns what would be removed.
 
     Raises:
         StoreError: if a label fits no run; nothing is removed then.
@@ -141,12 +136,7 @@ def remove(
 def collect_garbage(
     results: Path | str, specs: Sequence[Path | str], *, is_trial: bool = False
 ) -> list[StoredRun]:
-    """Remove the runs that none of the experiments needs, and return them.
-
-    Args:
-        results: the folder of results.
-        specs: the experiment files whose runs are kept.
-        is_trial: only return what would be removed.
+    """Remove the runs that none of the experiments needs, and return them; as for `remove`.
 
     Raises:
         DataError: if the content of a corpus is not known here.
@@ -169,15 +159,10 @@ def collect_garbage(
 def show_run(run: str, *, results: Path | str = "results") -> dict[str, Any]:
     """Return the record of a run, or of the run that replaced it.
 
-    Args:
-        run: its folder, the first characters of its hash, or ``experiment:row:seed``. The last is
-            the run that the experiment's file describes, if there is a file of that name in the
-            working directory, in its folder ``experiments``, or among the shipped ones; else the
-            run that was first trained under these names.
-        results: the folder of results.
-
-    Raises:
-        StoreError: if there is no such run, or more than one.
+    ``run`` is its folder, the first characters of its hash, or ``experiment:row:seed``. The last is
+    the run that the experiment's file describes, if there is a file of that name in the working
+    directory, in its folder ``experiments``, or among the shipped ones; else the run that was first
+    trained under these names. StoreError if there is no such run, or more than one.
     """
     store = Store(Path(results))
     key = None if (Path(run) / "record.json").is_file() else _described(run, store)

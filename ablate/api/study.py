@@ -59,13 +59,8 @@ class Experiment:
     ) -> Experiment:
         """Return an experiment of one row.
 
-        Args:
-            name: of the experiment.
-            changes: values by dotted path, ``{"model.norm": "rms"}``.
-            extends: a shipped preset, or a file by its path from the working directory; None
-                begins from the defaults.
-            seeds: one run of every row with each.
-            question: that the experiment asks.
+        It has some changes, values by dotted path, ``{"model.norm": "rms"}``, of what it extends: a
+        shipped preset, or a file by its path from the working directory; None are the defaults.
         """
         content: dict[str, Any] = {"question": question} if question else {}
         if extends is not None:
@@ -199,10 +194,8 @@ class Study:
 def run(experiment: Experiment | Path | str, *, only: Sequence[str] = (), **options: Any) -> Study:
     """Train and measure what is missing of an experiment, and return the results.
 
-    Args:
-        experiment: written in Python, a file, or the name of a shipped one, as in ``pe``.
-        only: names of rows; all unless given.
-        options: those of `RunOptions`: seeds, overrides, device, jobs, engine, results, fresh.
+    The experiment is written in Python, a file, or the name of a shipped one, as in ``pe``; of its
+    rows ``only`` some are trained, by default all. Options are those of `RunOptions`.
     """
     chosen = RunOptions(**options)
     path = _file(experiment, chosen.store)
@@ -212,13 +205,7 @@ def run(experiment: Experiment | Path | str, *, only: Sequence[str] = (), **opti
 def study(
     experiment: Experiment | Path | str, *, results: Path | str = "results", **options: Any
 ) -> Study:
-    """Return the stored results of an experiment; train nothing.
-
-    Args:
-        experiment: as for `run`.
-        results: the folder of results.
-        options: seeds, only, overrides, as for `ablate.api.report`.
-    """
+    """Return the stored results of an experiment; options are those of `ablate.api.report`."""
     store = Store(Path(results))
     return Study(report_experiment(_file(experiment, store), results=results, **options), store)
 
@@ -228,11 +215,8 @@ def hashes(
 ) -> dict[tuple[str, int], str]:
     """Return the hash of every run, by row and seed.
 
-    Args:
-        experiment: as for `run`.
-        results: the folder of results, for values that are chosen by runs (``match``, ``tune``).
-        device: that the runs are made on, which decides what ``precision: auto`` and
-            ``--engine auto`` mean.
+    Runs in the folder of results choose some values (``match``, ``tune``); the device decides what
+    ``precision: auto`` and ``--engine auto`` mean.
     """
     store, chosen = Store(Path(results)), devices.find(device)[0]
     engine = engines.resolve("auto", chosen.kind)

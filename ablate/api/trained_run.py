@@ -45,12 +45,8 @@ class LoadedRun:
     def attention(self, source: str, target: str | None = None) -> list[AttentionMap]:
         """Return the attention weights of all sub-layers for one sentence.
 
-        Args:
-            source: the sentence.
-            target: its translation, which the decoder is fed; the model's own unless given.
-
-        Raises:
-            SpecError: if a sentence is longer than the model allows.
+        The decoder is fed the target, by default the model's own translation. SpecError if a
+        sentence is longer than the model allows.
         """
         text = self.translate(source)[0] if target is None else target
         src, tgt = self.tokenizers.encode_src([source])[0], self.tokenizers.encode_tgt([text])[0]
@@ -78,14 +74,9 @@ class LoadedRun:
     def without_heads(self, heads: Mapping[str, Collection[int]]) -> Iterator[None]:
         """Take 0 for the outputs of some attention heads while the block lasts.
 
-        So heads are pruned after training, without any further training. A block that several
-        layers share loses its heads in all of them.
-
-        Args:
-            heads: numbers of heads, from 0, by sub-layer: ``{"encoder.0": [1, 3]}``.
-
-        Raises:
-            SpecError: if there is no such sub-layer or head.
+        So heads, numbers from 0 by sub-layer as in ``{"encoder.0": [1, 3]}``, are pruned after
+        training. A block that several layers share loses its heads in all of them. SpecError if
+        there is no such sub-layer or head.
         """
         attentions = dict(self._attentions())
         for name, numbers in heads.items():

@@ -125,11 +125,8 @@ class Translator:
     ) -> Iterator[list[Translation]]:
         """Yield the ``n_best`` best translations of every line, in order.
 
-        Args:
-            lines: source sentences, with or without line ends.
-            is_prompt: whether the user waits for each translation: lines are not batched then.
-            warn: called with a sentence for every line that is longer than the model allows; the
-                tokens beyond are not translated.
+        At a prompt the user waits for each, so lines are not batched. Of a line that is longer than
+        the model allows, tokens beyond are not translated; ``warn`` is called with a sentence.
         """
         rest, n_lines = iter(lines), 0
         max_len, decode = self._model.max_len, self.tokenizers.decode_tgt
@@ -201,28 +198,23 @@ def _load(run: str, store: Store, device: torch.device) -> _TrainedRun:
             model = assemble(spec.model, tokenizers.vocabulary, PAD)
         load_model(model, folder / "model.safetensors")
     except FileNotFoundError as error:
-        raise StoreError(f"{folder}: this run left no model: {_why_none(record)}") from error
+        reason = f"its status is {record['status']}, {record.get('error') or ''}".rstrip(", ")
+        if record["status"] == "done":
+            reason = (
+                "it is done, but its weights are not here; archives hold them with `--content "
+                "weights`, and `ablate run --fresh` trains it again"
+            )
+        raise StoreError(f"{folder}: this run left no model: {reason}") from error
     except (SafetensorError, ValueError, RuntimeError, RefusedError) as error:
         # of a record without digests
         raise StoreError(f"{folder}: its model cannot be read: {error}") from error
     return _TrainedRun(record, spec, tokenizers, model.to(device).eval())
 
 
-def _why_none(record: dict[str, Any]) -> str:
-    """Return why a run has no weights, and the way out where there is one."""
-    if record["status"] == "done":
-        return (
-            "it is done, but its weights are not here; archives hold them with `--content "
-            "weights`, and `ablate run --fresh` trains it again"
-        )
-    reason = f", {record['error']}" if record.get("error") else ""
-    return f"its status is {record['status']}{reason}"
-
-
 def _folder_of(run: str, key: str, store: Store) -> Path:
-    """Return the folder of the run ``key``, which was found by a name.
+    """Return the folder of the run ``key``, which was found by a name or a folder.
 
-    The name may be a folder: the run's own, or that of a run that it replaced.
+    The folder may also be that of a run that it replaced.
     """
     if not (Path(run) / "record.json").is_file():
         return store.path(key)

@@ -39,11 +39,6 @@ from ablate.wording import counted
 def select_chosen(path: Path | str, options: RunOptions, only: Sequence[str] = ()) -> Selection:
     """Return a selection without pending rows, after the measurements and tuning runs they need.
 
-    Args:
-        path: the experiment file.
-        options: which runs, and how they are made.
-        only: names of rows; all unless given.
-
     Raises:
         SpecError: with every mistake of the file; also if rows cannot be matched.
         RunError: if a tuning run has failed, so that nothing can be chosen.
