@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,41 +58,37 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ablate(
-    folder: Path,
-    cache: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+def in_process(
+    cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Ablate:
-    """Run a command line, in this process, in a folder that holds ``pe.yaml`` alone."""
-    (folder / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
-    monkeypatch.chdir(folder)
+    """Run a command line in this process."""
     monkeypatch.setenv("ABLATE_CACHE", str(cache))
     for variable in ("FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(variable, raising=False)
 
-    return partial(_in_this_process, capsys)
+    def run(*words: str) -> Completed:
+        with pytest.raises(SystemExit) as ended:
+            app(list(words))
+        output = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Completed(list(words), ended.value.code, output.out, output.err)
+
+    return run
 
 
 @pytest.fixture
-def after_run(
-    run_folder: Path,
-    cache: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Ablate:
-    """Run a command line, in this process, where ``ablate run pe.yaml`` has been done."""
+def ablate(folder: Path, in_process: Ablate, monkeypatch: pytest.MonkeyPatch) -> Ablate:
+    """Run a command line in a folder that holds ``pe.yaml`` alone."""
+    (folder / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
+    monkeypatch.chdir(folder)
+    return in_process
+
+
+@pytest.fixture
+def after_run(run_folder: Path, in_process: Ablate, monkeypatch: pytest.MonkeyPatch) -> Ablate:
+    """Run a command line where ``ablate run pe.yaml`` has been done."""
     monkeypatch.chdir(run_folder)
-    monkeypatch.setenv("ABLATE_CACHE", str(cache))
-    return partial(_in_this_process, capsys)
-
-
-def _in_this_process(capsys: pytest.CaptureFixture[str], *words: str) -> Completed:
-    with pytest.raises(SystemExit) as ended:
-        app(list(words))
-    output = capsys.readouterr()
-    assert isinstance(ended.value.code, int)
-    return Completed(list(words), ended.value.code, output.out, output.err)
+    return in_process
 
 
 def run_in_a_process(folder: Path, cache: Path) -> Completed:
@@ -115,18 +110,15 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
     folder = common / "finished"
     with FileLock(common / "finished.lock"):
         if not folder.exists():
-            _run_in(own / "unfinished" / "experiments", cache)
-            (own / "unfinished").rename(folder)
+            made = own / "unfinished" / "experiments"
+            made.mkdir(parents=True)
+            (made / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
+            done = run_in_a_process(made, cache)
+            assert done.returncode == 0, done.stderr
+            (made / "stdout").write_text(done.stdout, encoding="utf-8")
+            (made / "stderr").write_text(done.stderr, encoding="utf-8")
+            made.parent.rename(folder)
     return shutil.copytree(folder, tmp_path_factory.mktemp("finished") / "copy") / "experiments"
-
-
-def _run_in(folder: Path, cache: Path) -> None:
-    folder.mkdir(parents=True)
-    (folder / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
-    done = run_in_a_process(folder, cache)
-    assert done.returncode == 0, done.stderr
-    (folder / "stdout").write_text(done.stdout, encoding="utf-8")
-    (folder / "stderr").write_text(done.stderr, encoding="utf-8")
 
 
 def records_of(folder: Path) -> dict[tuple[str, int], dict[str, Any]]:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import typer
-import yaml
 
 from ablate.api.costs import Costs
 from ablate.cli.guard import guarded
@@ -25,10 +24,7 @@ from tests.cli.conftest import COMMAND, Ablate, environment
         (["run", "pe.yaml", "--seeds", "1,x"], "seeds are whole numbers"),
         (["run", "pe.yaml", "--set", "training.stps=3"], "did you mean 'steps'"),
         (["run", "pe.yaml", "--device", "gpu"], "no device is called 'gpu'"),
-        (
-            ["run", "pe.yaml", "--engine", "fast"],
-            "no engine 'fast'; say auto, eager, data_parallel, cuda_graph",
-        ),
+        (["run", "pe.yaml", "--engine", "fast"], "no engine 'fast'; say auto, eager, data_paral"),
         (["run", "pe.yaml", "--device", "cuda:99"], "cuda:99"),
         (["run", "pe.yaml", "--jobs", "0"], "'--jobs': must be at least 1; it is '?0"),
         (["run", "pe.yaml", "--jobs", "x"], "'--jobs': needs a whole number; 'x' is a string"),
@@ -37,7 +33,6 @@ from tests.cli.conftest import COMMAND, Ablate, environment
         (["run"], "SPEC|spec"),
         (["plan", "missing.yaml"], r"missing\.yaml"),
         (["plan", "pe.yaml", "--engine", "fast"], "no engine 'fast'; say auto, eager"),
-        (["plan", "pe.yaml", "--jobs", "0"], "'--jobs': must be at least 1; it is '?0"),
         (["plan", "pe.yaml", "--slurm-time", "90"], "--slurm-time is an option of --backend slurm"),
         (["report", "pe.yaml"], "holds no run of pe"),
         (["report", "pe.yaml", "--format", "pdf"], "no format is called 'pdf'; known: .*terminal"),
@@ -47,7 +42,6 @@ from tests.cli.conftest import COMMAND, Ablate, environment
         (["parts", "position", "sinusodal"], "did you mean 'sinusoidal'"),
         (["corpora", "show", "syntetic"], "did you mean 'synthetic'"),
         (["corpora", "show", "synthetic", "--set", "sied=1"], "1:8: corpus.sied: unknown option"),
-        (["corpora", "show", "synthetic", "--set", "size=9"], "must be at least 200; it is 9"),
         (["corpora", "show", "files", "--set", "src=en"], "needs 'tgt', 'train', 'dev' and 'tes"),
         (["translate", "abc"], "no run 'abc'"),
         (["init", "pe"], "exists already"),
@@ -83,31 +77,24 @@ def test_every_part_is_listed_with_its_source(
             assert re.search(rf"^{name}\*? .*{re.escape(entry.source)}", text, re.MULTILINE), slot
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("words", [["--json"], ["--format", "json"]], ids=" ".join)
-def test_a_slot_is_listed_for_programs(ablate: Ablate, words: list[str]) -> None:
-    listed = json.loads(ablate("parts", "mask", *words).stdout)
+def test_a_slot_is_listed_for_programs_and_as_a_page(ablate: Ablate) -> None:
+    text = ablate("parts", "mask", "--json").stdout
+    assert ablate("parts", "mask", "--format", "json").stdout == text
+    listed = json.loads(text)
     assert [part["name"] for part in listed] == ["causal", *sorted({*slots()["mask"]} - {"causal"})]
     assert {part["path"] for part in listed} == {"model.mask"}
-
-
-def test_a_slot_is_listed_as_a_page(ablate: Ablate) -> None:
     page = ablate("parts", "mask", "--format", "markdown").stdout
     assert page.startswith("# Parts\n")
     assert "### mask: causal\n" in page
 
 
 def test_a_part_is_shown_with_its_options(ablate: Ablate) -> None:
-    done = ablate("parts", "position", "sinusoidal")
-    assert "exponent: paper | literal_2i | t2t; default paper" in done.stdout
-    assert "Vaswani" in done.stdout
-    assert "model:\n      position: sinusoidal\n" in done.stdout
-    assert all(line == line.rstrip() for line in done.stdout.splitlines())
-
-
-@pytest.mark.parametrize("words", [["rotary"], ["position", "rotary"]], ids=" ".join)
-def test_a_part_is_shown_by_its_name_alone(ablate: Ablate, words: list[str]) -> None:
-    assert ablate("parts", *words).stdout.startswith("position: rotary  model.position\n")
+    shown = ablate("parts", "position", "sinusoidal").stdout
+    assert shown.startswith("position: sinusoidal  model.position  the default\n")
+    assert "exponent: paper | literal_2i | t2t; default paper" in shown
+    assert "model:\n      position: sinusoidal\n" in shown
+    assert all(line == line.rstrip() for line in shown.splitlines())
+    assert ablate("parts", "sinusoidal").stdout == shown
 
 
 def test_a_name_in_several_slots_is_listed_of_each(
@@ -126,10 +113,6 @@ def test_corpora_are_listed_and_shown(ablate: Ablate) -> None:
     assert output.returncode == 0, output.stderr
     assert re.search(r"train +400 ", output.stdout)
     assert "test_novel" in output.stdout
-
-
-def test_the_schema_is_json(ablate: Ablate) -> None:
-    assert "properties" in json.loads(ablate("schema").stdout)
 
 
 @pytest.mark.e2e
@@ -188,13 +171,10 @@ def test_an_interruption_says_what_the_next_call_does(
     assert bool(hint) == (error != "interrupted")
 
 
-def test_a_new_experiment_is_commented_and_valid(ablate: Ablate, folder: Path) -> None:
+def test_a_new_experiment_is_valid(ablate: Ablate) -> None:
     assert ablate("init", "mine").stdout == "mine.yaml\n"
-    text = (folder / "mine.yaml").read_text(encoding="utf-8")
-    assert text.count("#") > 5
     planned = json.loads(ablate("plan", "mine.yaml", "--json").stdout)
-    variants = yaml.safe_load(text)["variants"]
-    assert [row["name"] for row in planned["rows"]] == ["baseline", *variants]
+    assert [row["name"] for row in planned["rows"]] == ["baseline", "learned", "none"]
 
 
 def test_a_plan_trains_nothing(ablate: Ablate, folder: Path) -> None:

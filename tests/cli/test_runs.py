@@ -35,18 +35,12 @@ pytestmark = pytest.mark.e2e
 RUN_NONE = ["run", "pe.yaml", "--only", "none"]
 
 
-def test_a_run_prints_the_table_alone_on_standard_output(run_folder: Path) -> None:
-    stdout, stderr = (
-        (run_folder / name).read_text(encoding="utf-8") for name in ("stdout", "stderr")
-    )
-    assert "baseline" in stdout
+def test_a_run_prints_the_table_and_leaves_whole_folders(run_folder: Path) -> None:
+    stdout, stderr = ((run_folder / name).read_text("utf-8") for name in ("stdout", "stderr"))
     assert "BLEU" in stdout
     assert "\x1b[" not in stdout + stderr
     assert "started on cpu" in stderr
     assert "started on cpu" not in stdout
-
-
-def test_a_run_leaves_whole_folders(run_folder: Path) -> None:
     records = records_of(run_folder)
     assert sorted(records) == [("baseline", 1), ("baseline", 2), ("none", 1), ("none", 2)]
     for file in (run_folder / "results" / "runs").glob("*/record.json"):
@@ -102,12 +96,19 @@ def test_a_run_makes_again_what_has_left_damaged_files(after_run: Ablate, run_fo
     assert after["none", 2]["train"]["seconds"] != before["none", 2]["train"]["seconds"]
 
 
-def test_a_report_has_intervals_for_new_sentences(after_run: Ablate) -> None:
+def test_what_is_stored_is_reported_and_planned(after_run: Ablate, run_folder: Path) -> None:
+    table = (run_folder / "results" / "pe" / "table.csv").read_text(encoding="utf-8")
+    assert after_run("report", "pe.yaml", "--format", "csv").stdout == table
     done = after_run("report", "pe.yaml", "--format", "json")
     assert done.returncode == 0, done.stderr
     (none,) = [row for row in json.loads(done.stdout)["rows"] if row["name"] == "none"]
     assert len(none["differences"]["test.test.bleu"]["sentences"]) == 2
     assert len(none["differences"]["test.test.nll"]["sentences"]) == 2
+    planned = json.loads(after_run("plan", "pe.yaml", "--json").stdout)
+    assert planned["n_missing"] == 0
+    assert all(row["train_peak_mib"] > 0 for row in planned["rows"])
+    more = json.loads(after_run("plan", "pe.yaml", "--seeds", "2,3", "--json").stdout)
+    assert more["n_missing"] == 2
 
 
 def test_a_record_holds_what_other_tools_read(run_folder: Path) -> None:
@@ -136,43 +137,23 @@ def test_a_second_run_trains_nothing_and_prints_the_same(run_folder: Path, cache
     assert before == {file: file.stat().st_mtime_ns for file in run_folder.rglob("record.json")}
 
 
-def test_a_report_needs_no_training(after_run: Ablate, run_folder: Path) -> None:
-    done = after_run("report", "pe.yaml", "--format", "csv")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == (run_folder / "results" / "pe" / "table.csv").read_text(encoding="utf-8")
-
-
-def test_a_plan_knows_what_is_done(after_run: Ablate) -> None:
-    planned = json.loads(after_run("plan", "pe.yaml", "--json").stdout)
-    assert planned["n_missing"] == 0
-    assert all(row["train_peak_mib"] > 0 for row in planned["rows"])
-    more = json.loads(after_run("plan", "pe.yaml", "--seeds", "2,3", "--json").stdout)
-    assert more["n_missing"] == 2
-
-
 def _type(monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
 
 
-@pytest.mark.parametrize("by_name", [False, True])
-def test_a_trained_run_translates(
-    after_run: Ablate, run_folder: Path, monkeypatch: pytest.MonkeyPatch, by_name: bool
-) -> None:
-    record = records_of(run_folder)["baseline", 1]
-    _type(monkeypatch, b"the dog sleeps\n\nthe cat sees the bird\n")
-    done = after_run("translate", "pe:baseline:1" if by_name else str(record["hash"])[:6])
-    assert (done.returncode, done.stderr) == (0, "")
-    assert len(done.stdout.splitlines()) == 3
-    assert done.stdout.splitlines()[1] == ""
-
-
-def test_several_runs_translate_together(
+def test_trained_runs_translate(
     after_run: Ablate, run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _type(monkeypatch, b"the dog sleeps\n\nthe cat sees the bird\n")
-    done = after_run("translate", "pe:baseline:1", "pe:none:1")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert len(done.stdout.splitlines()) == 3
+    """One that is named, or found by the beginning of its hash; or several together."""
+    by_hash = str(records_of(run_folder)["baseline", 1]["hash"])[:6]
+    outputs = []
+    for runs in (["pe:baseline:1"], [by_hash], ["pe:baseline:1", "pe:none:1"]):
+        _type(monkeypatch, b"the dog sleeps\n\nthe cat sees the bird\n")
+        done = after_run("translate", *runs)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert [bool(line) for line in done.stdout.splitlines()] == [True, False, True]
+        outputs.append(done.stdout)
+    assert outputs[0] == outputs[1]
     run = tmp_path / "other"
     shutil.copytree(
         run_folder / "results" / "runs" / records_of(run_folder)["none", 1]["hash"], run
@@ -236,22 +217,14 @@ def test_the_best_translations_have_scores_and_their_line(
     assert after_run("translate", run).stdout.splitlines() == [lines[i][1] for i in (0, 3, 6)]
 
 
-def test_a_line_that_is_too_long_is_named_and_translated(
+def test_a_line_that_is_too_long_or_not_utf_8_is_named(
     after_run: Ablate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _type(monkeypatch, b"the dog sleeps\n" + b"dog " * 100 + b"\n")
     done = after_run("translate", "pe:none:1")
     assert done.returncode == 0
     assert len(done.stdout.splitlines()) == 2
-    assert done.stderr == (
-        "line 2 has 100 tokens; only the first 63 are translated, because model.dims.max_len is "
-        "64\n"
-    )
-
-
-def test_a_line_that_is_not_utf_8_is_named(
-    after_run: Ablate, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    assert done.stderr.startswith("line 2 has 100 tokens; only the first 63 are translated, becaus")
     _type(monkeypatch, "\ufeffthe dog sleeps\nder B".encode() + b"\xe4r\n")
     done = after_run("translate", "pe:none:1")
     assert (done.returncode, done.stdout) == (2, "")
