@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -42,15 +42,12 @@ def remarks(selection: Selection) -> tuple[str, ...]:
 
 def arguments(selection: Selection) -> str:
     """Return the arguments with which ``ablate run`` makes the runs of a selection."""
-    whole, some = selection.whole, selection.experiment
-    words = [os.fspath(some.path)]
+    words = [os.fspath(selection.experiment.path)]
     for override in selection.overrides:
         words += ["--set", override]
-    if set(some.seeds) != set(whole.seeds):
-        words += ["--seeds", ",".join(map(str, some.seeds))]
-    if len(some.rows) < len(whole.rows):
-        names = [row.name for row in some.rows if row.name != BASELINE] or [BASELINE]
-        words += [word for name in names for word in ("--only", name)]
+    rows, seeds = _narrowed(selection)
+    words += ["--seeds", ",".join(map(str, seeds))] if seeds else []
+    words += [word for name in rows for word in ("--only", name)]
     return shlex.join(words)
 
 
@@ -87,15 +84,19 @@ def hints(selection: Selection, store: Store) -> str:
     return f"; it holds {'; '.join(sentences)}" if sentences else ""
 
 
+def _narrowed(selection: Selection) -> tuple[list[str], Sequence[int]]:
+    """Return the rows and the seeds of a selection, each empty if they are those of its file."""
+    whole, some = selection.whole, selection.experiment
+    rows = [row.name for row in some.rows if row.name != BASELINE] or [BASELINE]
+    has_all_rows, has_all_seeds = len(some.rows) == len(whole.rows), {*some.seeds} == {*whole.seeds}
+    return [] if has_all_rows else rows, () if has_all_seeds else some.seeds
+
+
 def _name(selection: Selection) -> str:
     """Return the name of a trial's folder, different from those of other trials."""
-    whole, some = selection.whole, selection.experiment
-    parts = [*selection.overrides]
-    if len(some.rows) < len(whole.rows):
-        parts += [row.name for row in some.rows if row.name != BASELINE] or [BASELINE]
-    if set(some.seeds) != set(whole.seeds):
-        parts.append(f"seeds={','.join(map(str, sorted(some.seeds)))}")
-    whole_name = " ".join(parts)
+    rows, seeds = _narrowed(selection)
+    of_seeds = [f"seeds={','.join(map(str, sorted(seeds)))}"] if seeds else []
+    whole_name = " ".join((*selection.overrides, *rows, *of_seeds))
     name = re.sub(r"[^\w.,=+-]+", "_", whole_name).strip("._") or "trial"
     if name == whole_name and len(name) <= _LONGEST_NAME:
         return name

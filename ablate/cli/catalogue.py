@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -63,8 +63,30 @@ def markdown(listed: Sequence[PartListing]) -> str:
     """Return the catalogue as a page of documentation."""
     written = f"Written by `{command(listed)}`; edit the parts, not this page."
     lines = ["# Parts", "", written, "", rf"\* marks a slot's default. {_legend(listed)}", ""]
-    for _, of_slot in groupby(listed, key=lambda part: part.slot):
-        lines += _chapter(list(of_slot))
+    cells: dict[str, Callable[[PartListing], str]] = {
+        "part": lambda p: f"[{p.name}](#{p.slot}-{p.name})" + (r"\*" if p.is_default else ""),
+        "formula": lambda part: _code(part.formula),
+        "parameters": lambda part: _added(part)[0],
+        "MFLOPs": lambda part: _added(part)[1],
+        "with": lambda part: _code(_companion(part)),
+        "ΔBLEU": lambda part: _cell(_worth(part)),
+        "source": lambda part: _cell(part.source),
+    }
+    for slot, of_slot in groupby(listed, key=lambda part: part.slot):
+        parts = list(of_slot)
+        where = f" Chosen at `{parts[0].path}`." if parts[0].path else ""
+        lines += [f"## {slot}", "", f"{parts[0].slot_summary}{where}", ""]
+        filled = {head: cell for head, cell in cells.items() if any(map(cell, parts))}
+        lines.append(_row(filled))
+        lines.append(_row("--:" if head in ("parameters", "MFLOPs") else "---" for head in filled))
+        lines += [_row(cell(part) for cell in filled.values()) for part in parts]
+        for part in parts:
+            lines += ["", f"### {slot}: {part.name}", "", part.prose]
+            if part.options:
+                lines += ["", _row(("option", "may be", "default", "meaning")), _row(["---"] * 4)]
+            for o in part.options:
+                lines.append(_row((_code(o.name), *map(_cell, (o.type, _default(o), o.meaning)))))
+        lines.append("")
     return "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
 
 
@@ -110,19 +132,11 @@ def _flat(parts: Sequence[PartListing]) -> Table:
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     headers = ["part", "parameters", "MFLOPs", "with", "ΔBLEU"]
     headers += ["what it is", "options", "source", "from"]
-    rows = [
-        [
-            f"{part.name}{'*' if part.is_default else ''}",
-            *_added(part),
-            _companion(part),
-            _worth(part),
-            part.formula or part.summary,
-            _brief(part.options),
-            part.source,
-            _origin(part),
-        ]
-        for part in parts
-    ]
+    rows = []
+    for part in parts:
+        measured = (*_added(part), _companion(part), _worth(part))
+        about = (part.formula or part.summary, _brief(part.options), part.source, _origin(part))
+        rows.append([f"{part.name}{'*' if part.is_default else ''}", *measured, *about])
     columns = [n for n in range(len(headers)) if any(row[n] for row in rows)]
     for n in columns:
         grid.add_column(headers[n], justify="right" if n in (1, 2) else "left", no_wrap=True)
@@ -225,37 +239,6 @@ def _default(option: OptionListing) -> str:
 def _value(value: Any) -> str:
     """Return a value as in the YAML, in one line."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _chapter(parts: Sequence[PartListing]) -> Iterator[str]:
-    """Yield the lines of one slot."""
-    slot, path = parts[0].slot, parts[0].path
-    where = f" Chosen at `{path}`." if path else ""
-    yield from (f"## {slot}", "", f"{parts[0].slot_summary}{where}", "")
-    cells: dict[str, Callable[[PartListing], str]] = {
-        "part": lambda part: (
-            f"[{part.name}](#{part.slot}-{part.name})" + (r"\*" if part.is_default else "")
-        ),
-        "formula": lambda part: _code(part.formula),
-        "parameters": lambda part: _added(part)[0],
-        "MFLOPs": lambda part: _added(part)[1],
-        "with": lambda part: _code(_companion(part)),
-        "ΔBLEU": lambda part: _cell(_worth(part)),
-        "source": lambda part: _cell(part.source),
-    }
-    filled = {head: cell for head, cell in cells.items() if any(cell(part) for part in parts)}
-    yield _row(filled)
-    yield _row("--:" if head in ("parameters", "MFLOPs") else "---" for head in filled)
-    yield from (_row(cell(part) for cell in filled.values()) for part in parts)
-    for part in parts:
-        yield from ("", f"### {slot}: {part.name}", "", part.prose)
-        if part.options:
-            yield from ("", _row(("option", "may be", "default", "meaning")), _row(["---"] * 4))
-            yield from (
-                _row((_code(o.name), _cell(o.type), _cell(_default(o)), _cell(o.meaning)))
-                for o in part.options
-            )
-    yield ""
 
 
 def _row(cells: Iterable[str]) -> str:

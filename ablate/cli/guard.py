@@ -18,7 +18,6 @@ from ablate.errors import AblateError, DamagedFileWarning, MissingGlyphWarning
 
 INTERRUPTED = 130
 _CONTINUED = ("run", "gate", "fetch")
-"""Commands that continue the work of an interrupted call; with --fresh they begin anew."""
 _CONTINUES = "; the same command continues where this one stopped"
 _BEGINS_ANEW = (
     "; the same command begins anew; without --fresh it continues the runs that were begun, and "
@@ -93,7 +92,6 @@ def _print_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Print a warning: one of this package is a sentence for the user, without a line of code."""
-    is_own = issubclass(category, _OWN_WARNINGS)
+    is_own = issubclass(category, _OWN_WARNINGS)  # a sentence for the user, not about a line
     text = str(message) if is_own else warnings.formatwarning(message, category, filename, lineno)
     echo(text.rstrip(), file=file, err=file is None)

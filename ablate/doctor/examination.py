@@ -74,11 +74,8 @@ def examine(
     target = Target(names, results)
 
     def run_checks(device: Device | None) -> list[CheckResult]:
-        return [
-            _run_check(check, target, device, command)
-            for check in checks
-            if bool(check.kinds) == (device is not None)
-        ]
+        due = [check for check in checks if bool(check.kinds) == (device is not None)]
+        return [_run_check(check, target, device, command) for check in due]
 
     of_machine = run_checks(None)
     # The check of the GPUs has counted them, in a process that has ended. If this process did, CUDA

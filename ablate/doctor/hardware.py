@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,11 +150,10 @@ def _unused(cards: list[Gpu] | None) -> str:
 def _free_gib() -> float | None:
     """Return the memory that is available without swapping; None on systems other than Linux."""
     try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        found = re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text("ascii"))
     except OSError:
         return None
-    kib = next((line.split()[1] for line in lines if line.startswith("MemAvailable:")), None)
-    return None if kib is None else int(kib) / 2**20
+    return int(found[1]) / 2**20 if found else None
 
 
 def query_gpus() -> list[Gpu] | None:
