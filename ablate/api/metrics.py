@@ -64,8 +64,8 @@ def scored(records: Records, corpus: Choice, metrics: Sequence[Choice], store: S
     test_sets = cache(lambda: text_of_runs(corpus, records.values()).tests)
     errors: list[StoreError] = []
     of_runs = {
-        run: _with_scores(record, [*further, *_other_bleu(record, named)], test_sets, store, errors)
-        if record["status"] == "done"
+        run: _with_scores(record, lacking, test_sets, store, errors)
+        if record["status"] == "done" and (lacking := [*further, *_other_bleu(record, named)])
         else record
         for run, record in records.items()
     }
