@@ -554,7 +554,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "training/engines/cuda_graph.py",
-        "StaticBuffers.fill",
+        "CudaGraph.forward_backward",
         "True -> False: True*",
         "it decides whether the host waits for the copy",
     ),
@@ -571,12 +571,6 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "training/step.py",
         "parameter_groups",
         "swap the first two: (model.encoder, model.decoder)",
-        _NO_ORDER,
-    ),
-    (
-        "training/engines/random_draws.py",
-        "random_draws",
-        "swap the first two: (Distributed.name, FullySharded.name)",
         _NO_ORDER,
     ),
     ("data/encodings.py", "CacheWriter.write", "False -> True: False*", "the ids are only written"),

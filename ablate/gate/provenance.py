@@ -13,7 +13,7 @@ from ablate.gate.check import Check, PublishedNumber, Scalar, Text
 from ablate.gate.evidence import difference, machine
 from ablate.registry import Choice, Frozen
 from ablate.runner import provenance
-from ablate.training.engines.random_draws import SCHEMES
+from ablate.training.engines.factory import SCHEMES
 
 
 class BlessingError(RunError):

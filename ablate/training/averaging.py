@@ -45,14 +45,7 @@ class Snapshots:
         self.entries = list(entries)
 
     def add(self, model: nn.Module, step: int, dev_nll: float, n_left: int = 0) -> None:
-        """Save a snapshot if it may be one of those to keep.
-
-        Args:
-            model: whose weights to save.
-            step: after which the model has them.
-            dev_nll: their NLL, in nats per token.
-            n_left: how many snapshots will follow at least.
-        """
+        """Save a snapshot if it may be one of those to keep; at least ``n_left`` will follow."""
         if self.average.best is None and n_left >= (self.average.last or 1):
             return
         self.entries.append({"step": step, "dev_nll": dev_nll})
@@ -71,7 +64,11 @@ class Snapshots:
 
     def are_intact(self) -> bool:
         """Return whether all files have the content that was written."""
-        return all(self._is_intact(snapshot) for snapshot in self.entries)
+        hashes = {self._file(entry["step"]): entry.get("sha256") for entry in self.entries}
+        return all(
+            file.exists() and known in (None, sha256_of_file(file))
+            for file, known in hashes.items()
+        )
 
     def prune(self) -> None:
         """Delete the files that are no longer needed; to be called when the list is on disk."""
@@ -98,10 +95,6 @@ class Snapshots:
     def steps(self) -> list[int]:
         """Return the steps of the snapshots, in order."""
         return sorted(snapshot["step"] for snapshot in self.entries)
-
-    def _is_intact(self, snapshot: Snapshot) -> bool:
-        file = self._file(snapshot["step"])
-        return file.exists() and snapshot.get("sha256") in (None, sha256_of_file(file))
 
     def _file(self, step: int) -> Path:
         return self.folder / f"{step}.safetensors"

@@ -25,19 +25,12 @@ from ablate.training.logits import autocast, logits_of_chunks
 
 @dataclass(frozen=True)
 class Candidates:
-    """The candidates of a batch, sentence by sentence.
-
-    Attributes:
-        objective: computes the loss from their costs and probabilities.
-        tgt_out: their tokens and EOS, (B C, T).
-        costs: 1 - BLEU of each, (B, C).
-        is_distinct: whether it differs from all earlier candidates of its sentence, (B, C).
-    """
+    """The candidates of a batch, sentence by sentence."""
 
     objective: MinimumRisk
-    tgt_out: Tensor
-    costs: Tensor
-    is_distinct: Tensor
+    tgt_out: Tensor  # their tokens and EOS, (B C, T)
+    costs: Tensor  # 1 - BLEU of each, (B, C)
+    is_distinct: Tensor  # from all earlier candidates of its sentence, (B, C)
 
     @classmethod
     def of(
@@ -73,15 +66,9 @@ class Candidates:
     def loss_and_weights(
         self, model: Transformer, hidden: Tensor, precision: str
     ) -> tuple[Tensor, Tensor]:
-        """Return the loss, and the weight of every token's cross-entropy in its gradient.
+        """Return the loss, (), and each token's weight in its gradient, (B C, T, 1).
 
-        Args:
-            model: with the weights of the step.
-            hidden: last hidden states of the candidates, (B C T, D).
-            precision: ``fp32`` or ``bf16``.
-
-        Returns:
-            The loss, (), and weights (B C, T, 1).
+        ``hidden`` are the last hidden states of the candidates, (B C T, D).
         """
         log_p = -_cross_entropies(model, hidden.detach(), self.tgt_out.flatten(), precision)
         log_p = log_p.view_as(self.tgt_out).sum(dim=1).view_as(self.costs)  # (B, C)
@@ -92,15 +79,7 @@ class Candidates:
 def draw_candidates(
     model: Transformer, objective: MinimumRisk, src: Tensor, tgt_out: Tensor, precision: str
 ) -> Candidates:
-    """Draw translations of ``src`` (B, S) without dropout; the model's mode stays as it is.
-
-    Args:
-        model: on the device of the ids.
-        objective: says how many, and how long they may become.
-        src: source ids.
-        tgt_out: labels, (B, T).
-        precision: ``fp32`` or ``bf16``.
-    """
+    """Draw translations of ``src`` (B, S) without dropout; the model's mode stays as it is."""
     sampler = Sampler(
         max_extra=objective.max_extra,
         n_samples=objective.n_samples,

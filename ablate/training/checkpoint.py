@@ -40,12 +40,7 @@ def save(
 ) -> None:
     """Write a checkpoint; a crash on the way leaves the one before it.
 
-    Args:
-        file: of the checkpoint.
-        weights: of the model.
-        optimizer: whose moments are saved.
-        state: of the loop: numbers, strings, lists and dicts.
-        is_first: whether this is the first rank, which writes; all ranks call this together.
+    All ranks call this together, and the first one writes.
     """
     content = {"model": weights.state_dict(), "optimizer": optimizer.state_dict(), "loop": state}
     if is_first:
@@ -62,12 +57,6 @@ def restore(
     """Load a checkpoint into ``weights`` and ``optimizer``; return the loop's state, or None.
 
     A checkpoint that is damaged, or of other code, is removed with a `DamagedFileWarning`.
-
-    Args:
-        file: of the checkpoint.
-        weights: of the model.
-        optimizer: gets its moments.
-        is_usable: returns whether the loop can go on from a state.
     """
     for unfinished in file.parent.glob(f".{file.name}.*"):  # of a process that was killed
         unfinished.unlink()
@@ -75,7 +64,7 @@ def restore(
         return None
     content = _load(file, weights.map_location)
     if content is None or not (
-        _fits(content["model"], weights)
+        {name: x.shape for name, x in content["model"].items()} == weights.shapes()
         and _has_groups(content["optimizer"], optimizer)
         and is_usable(content["loop"])
     ):
@@ -86,10 +75,6 @@ def restore(
     weights.load_state_dict(content["model"])
     optimizer.load_state_dict(content["optimizer"])
     return dict(content["loop"])
-
-
-def _fits(saved: Mapping[str, torch.Tensor], weights: Weights) -> bool:
-    return {name: tensor.shape for name, tensor in saved.items()} == weights.shapes()
 
 
 def _has_groups(saved: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> bool:

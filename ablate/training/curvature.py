@@ -25,15 +25,8 @@ from ablate.training.step import StepConfig
 def estimate_curvature(engine: Engine, step: int, batch: Batch) -> bool:
     """Give the optimizer of an engine an estimate before a step, if it wants one then.
 
-    Apart from random draws nothing else changes; gradients that are there are kept.
-
-    Args:
-        engine: whose model is in training mode.
-        step: the number of the step, from 1.
-        batch: whose labels are replaced.
-
-    Returns:
-        Whether there was an estimate.
+    Apart from random draws nothing else changes; gradients that are there are kept. The labels of
+    the batch are replaced. Returns whether there was an estimate.
 
     Source: Liu et al. 2023, arXiv:2305.14342, alg. 2.
     """

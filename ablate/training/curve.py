@@ -15,39 +15,26 @@ Row = dict[str, float | None]
 
 @dataclass(frozen=True)
 class UnreadStep:
-    """A step whose numbers have not been read from the device.
-
-    Attributes:
-        number: of the step, from 1.
-        result: of the step.
-        target_tokens: of all steps so far.
-        rate: learning rate.
-        seconds: of the run so far.
-        has_row: whether the curve has a row for it without an evaluation.
-    """
+    """A step whose numbers have not been read from the device."""
 
     number: int
     result: StepResult
-    target_tokens: int
+    target_tokens: int  # of all steps so far
     rate: float
-    seconds: float
-    has_row: bool
+    seconds: float  # of the run so far
+    has_row: bool  # whether the curve has a row for it without an evaluation
 
 
 class Curve:
     """Rows, each with the mean losses of the steps since the row before.
 
-    Args:
-        rows: of an earlier process, when a run continues; new ones are added to the list.
-        since_row: the losses and tokens of each step since the last row, likewise.
-
-    Attributes:
-        dev_nlls: of all evaluations, in nats per token.
+    Both lists are those of an earlier process, when a run continues, and are added to: the rows,
+    and the losses and tokens of each step since the last row.
     """
 
     def __init__(self, rows: list[Row], since_row: list[list[float]]) -> None:
         self.rows = rows
-        self.dev_nlls = [x for row in rows if (x := row["dev_nll"]) is not None]
+        self.dev_nlls = [x for row in rows if (x := row["dev_nll"]) is not None]  # nats per token
         self._since_row = since_row
         self._gradient_norm = float("nan")
 
@@ -57,13 +44,7 @@ class Curve:
         self._gradient_norm = norm
 
     def add_row(self, step: UnreadStep, seconds: float, dev_nll: float | None = None) -> None:
-        """Add a row for the last step that was counted.
-
-        Args:
-            step: that step.
-            seconds: of the run at that row.
-            dev_nll: in nats per token, where there was an evaluation.
-        """
+        """Add a row for the last step that was counted."""
         n_tokens = sum(n for *_, n in self._since_row)
         self.rows.append(
             {

@@ -25,24 +25,16 @@ _CACHED_LOGITS = 2**20  # with what their loss needs, they fit into the cache of
 
 @dataclass(frozen=True)
 class StepInputs:
-    """The inputs of one pass forward and backward.
+    """The inputs of one pass forward and backward."""
 
-    Attributes:
-        src: source ids, (B, S).
-        tgt_in: decoder input, shifted right, (B, T).
-        tgt_out: labels, (B, T).
-        n_tokens: target tokens that are not padding; a number, or a tensor ().
-        normalizer: what the summed losses are divided by before the gradient is taken; likewise.
-        token_index: the places of those tokens among all B T, (n_tokens,). With None, logits are
-            made for padding too, so that all shapes follow from B, S and T.
-    """
-
-    src: Tensor
-    tgt_in: Tensor
-    tgt_out: Tensor
-    n_tokens: int | Tensor
-    normalizer: float | Tensor
+    src: Tensor  # (B, S)
+    tgt_in: Tensor  # decoder input, shifted right, (B, T)
+    tgt_out: Tensor  # labels, (B, T)
+    n_tokens: int | Tensor  # target tokens that are not padding; a tensor is ()
+    normalizer: float | Tensor  # what losses are divided by before the gradient is taken; likewise
     token_index: Tensor | None = None
+    """The places of those tokens among all B T, (n_tokens,). With None, logits are made for padding
+    too, so that all shapes follow from B, S and T."""
 
     @classmethod
     def of(cls, batch: Batch, normalizer: float) -> StepInputs:
@@ -85,15 +77,8 @@ def forward_backward(
 ) -> Tensor:
     """Run forward and backward on a batch, adding to the gradients of the parameters.
 
-    Args:
-        model: on the device of the inputs.
-        step_config: objective and precision.
-        inputs: the batch.
-        forward_hidden: goes through the stacks.
-
-    Returns:
-        Two losses, both summed over the target tokens, (2,): the objective's, and what parts of
-        the model add to it.
+    Returns two losses, both summed over the target tokens, (2,): the objective's, and what parts of
+    the model add to it.
     """
     losses, roots, gradients = backward_to_hidden(model, step_config, inputs, forward_hidden)
     torch.autograd.backward(roots, gradients)
@@ -174,13 +159,8 @@ def _backward(
 ) -> Tensor:
     """Send the gradient of the loss back through ``logits`` (passes N, V); return the loss, ().
 
-    Args:
-        objective: what to minimise.
-        logits: of all passes, one after the other.
-        targets: of one pass, (N,).
-        context: of one pass, as the objective makes it, (N, C).
-        normalizer: what the loss is divided by before its gradient is taken.
-        n_rows: how many rows of each pass to take the loss of at a time.
+    ``targets`` (N,) and ``context`` (N, C) are those of one pass. The loss is taken of ``n_rows``
+    rows of each pass at a time.
     """
     n_passes = objective.n_passes
     logits = logits.unflatten(0, (n_passes, -1))  # (passes, N, V)

@@ -19,6 +19,7 @@ FILE = "layers.csv"
 
 Row = dict[str, str | int | float]
 
+_NORMS = ("gradient_norm", "update_ratio")
 _GROWTH = 1.2  # of a recorded step over the one before: as many for 10 steps as for the next 90
 _LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.")
 
@@ -31,9 +32,7 @@ def is_recorded(step: int) -> bool:
 class LayerRecorder:
     """Rows with the norm of each layer's gradient and how far an update moves its weights.
 
-    Args:
-        engine: makes the steps.
-        rows: of an earlier process, when a run continues; new ones are added to the list.
+    New rows are added to ``rows``, which are those of an earlier process when a run continues.
     """
 
     def __init__(self, engine: Engine, rows: list[Row]) -> None:
@@ -53,10 +52,10 @@ class LayerRecorder:
         for layer, (gradient, before) in self._before.items():
             both = zip(self._layers[layer], before, strict=True)
             moved = norm([now.detach() - old.to(now.device) for now, old in both])
-            norms = torch.stack((gradient, moved / norm(before).to(moved.device))).tolist()
-            names = ("gradient_norm", "update_ratio")
+            ratio = moved / norm(before).to(moved.device)
+            norms = dict(zip(_NORMS, torch.stack((gradient, ratio)).tolist(), strict=True))
             row: Row = {"step": step, "layer": layer}
-            self._rows.append(row | dict(zip(names, norms, strict=True)))
+            self._rows.append(row | norms)
         self._before.clear()
 
     def write(self, folder: Path) -> None:

@@ -42,39 +42,21 @@ _MAX_UNREAD_STEPS = 20  # on CUDA the host runs ahead of the device, before it r
 
 @dataclass(frozen=True)
 class Job:
-    """A run, its data, and where and how its steps are computed.
-
-    Attributes:
-        spec: the whole run.
-        batches: of the training split, made on the device.
-        n_target_ids: size of the target vocabulary.
-        evaluate: returns the dev NLL, in nats per token.
-        device: where the model is.
-        precision: ``fp32`` or ``bf16``.
-        folder: the run's own.
-        engine: how the steps are executed.
-        capturer: of CUDA graphs, for the engine that uses it.
-        cores: returns how many cores of a CPU the run may use now.
-        micro_batch_factor: how many times smaller than usual the parts of a batch are.
-        ranks: the place of this process among those that make the run. The first one evaluates,
-            reports and writes; the others make the same steps.
-        made_by: the code and the libraries that compute the steps, as a record describes them. A
-            checkpoint holds those that began the run.
-    """
+    """A run, its data, and where and how its steps are computed."""
 
     spec: RunSpec
-    batches: Batches
+    batches: Batches  # of the training split, made on the device
     n_target_ids: int
-    evaluate: Callable[[Transformer], float]
+    evaluate: Callable[[Transformer], float]  # returns the dev NLL, in nats per token
     device: torch.device
-    precision: str
-    folder: Path
+    precision: str  # fp32 or bf16
+    folder: Path  # the run's own
     engine: str = "eager"
     capturer: GraphCapturer | None = None
-    cores: Callable[[], int] = lambda: 1
-    micro_batch_factor: int = 1
+    cores: Callable[[], int] = lambda: 1  # how many cores of a CPU the run may use now
+    micro_batch_factor: int = 1  # how many times smaller than usual the parts of a batch are
     ranks: Ranks = ALONE
-    made_by: Mapping[str, Any] = field(default_factory=dict)
+    made_by: Mapping[str, Any] = field(default_factory=dict)  # code and libraries, as in a record
 
 
 def train(
@@ -85,13 +67,9 @@ def train(
 ) -> TrainingResult:
     """Train ``model``, from the last checkpoint in ``job.folder`` if there is one.
 
-    Writes ``checkpoint.pt``, ``snapshots/``, ``curve.csv`` and ``layers.csv`` into the folder.
-
-    Args:
-        model: with its initial weights; ends with the averaged ones, in evaluation mode.
-        job: everything else that determines the result.
-        progress: called at every row of the curve.
-        should_stop: called after every step.
+    Writes ``checkpoint.pt``, ``snapshots/``, ``curve.csv`` and ``layers.csv`` into the folder. The
+    model ends with the averaged weights, in evaluation mode. ``progress`` is called at every row of
+    the curve, ``should_stop`` after every step.
 
     Raises:
         DivergedError: if the loss became NaN or rose past its bound, or the NLL on dev is not
@@ -140,7 +118,9 @@ class _Loop:
         )
         self.generator = generator_of(job.device)
         model.train()
-        self._calibrate()
+        self._seed_dropout(0)
+        for batch in BatchStream(job.batches, seed).take(1):  # a residual scheme may calibrate
+            model.calibrate(batch.src, batch.tgt_in)
         self.optimizer = make_optimizer(job.spec, model)
         step_config = StepConfig.of(training, job.precision)
         self.engine = make_engine(job.engine, model, step_config, self.optimizer, job.capturer)
@@ -173,7 +153,20 @@ class _Loop:
 
     def run(self) -> TrainingResult:
         with closing(self.engine):
-            self._run_steps()
+            while not self.state.is_finished:
+                # Not right after a step: other runs of the process have their turn in between
+                if len(self.unread_steps) >= _MAX_UNREAD_STEPS and self._read():
+                    self._report()
+                self._step()
+                if self._is_evaluation_due():
+                    self._read()
+                    dev_nll = self._evaluate()
+                    self.curve.add_row(self.last_step, self._seconds(), dev_nll)
+                    self._report()
+                elif self.job.device.type == "cpu" and self._read():
+                    self._report()
+                self.state.is_finished |= self.state.step == self.n_steps
+                self._save_if_due()
             average = self.moving_average
             mean = self.weights.gather(average.mean(self.state.step)) if average else None
         if self.ranks.is_first:
@@ -182,29 +175,6 @@ class _Loop:
             self.model.load_state_dict(mean or self.snapshots.mean())
             self.model.eval()
         return self._result()
-
-    def _run_steps(self) -> None:
-        while not self.state.is_finished:
-            # Not right after a step: other runs of the process have their turn in between
-            if len(self.unread_steps) >= _MAX_UNREAD_STEPS and self._read():
-                self._report()
-            self._step()
-            if self._is_evaluation_due():
-                self._read()
-                dev_nll = self._evaluate()
-                self.curve.add_row(self.last_step, self._seconds(), dev_nll)
-                self._report()
-            elif self.job.device.type == "cpu" and self._read():
-                self._report()
-            self.state.is_finished |= self.state.step == self.n_steps
-            self._save_if_due()
-
-    def _calibrate(self) -> None:
-        """Show the model a batch before the first step, if a residual scheme needs calibration."""
-        self._seed_dropout(0)
-        stream = BatchStream(self.job.batches, self.job.spec.seed)
-        for batch in stream.take(1):
-            self.model.calibrate(batch.src, batch.tgt_in)
 
     def _seed_dropout(self, step: int) -> None:
         """Seed the generator of dropout alone: `torch.manual_seed` would seed all devices."""
@@ -242,9 +212,7 @@ class _Loop:
         self.unread_steps.append(self.last_step)
 
     def _read(self) -> bool:
-        """Read the numbers of the unread steps; return whether the curve has new rows.
-
-        The host waits for the device once.
+        """Read the numbers of the unread steps in one go; return whether the curve has new rows.
 
         Raises:
             DivergedError: if one of the steps has diverged.
@@ -255,25 +223,21 @@ class _Loop:
         n_rows = len(self.curve.rows)
         for step, (loss, aux_loss, norm) in zip(self.unread_steps, numbers, strict=True):
             self.curve.add_step(step, loss, aux_loss, norm)
-            self._check_bound(step, loss)
-            if step.has_row:
+            if self.state.first_loss is None:
+                self.state.first_loss = loss
+            ceiling = max(math.log(self.job.n_target_ids), self.state.first_loss)
+            bound = self.training.diverged_above * ceiling
+            is_within = loss <= bound  # no NaN is
+            if step.has_row or not is_within:
                 self.curve.add_row(step, step.seconds)
+            if not is_within:
+                self._write()
+                raise DivergedError(
+                    f"the loss of step {step.number} is {loss:.4g} nats per token; "
+                    f"the bound is {bound:.4g} (training.diverged_above)"
+                )
         self.unread_steps.clear()
         return len(self.curve.rows) > n_rows
-
-    def _check_bound(self, step: UnreadStep, loss: float) -> None:
-        if self.state.first_loss is None:
-            self.state.first_loss = loss
-        ceiling = max(math.log(self.job.n_target_ids), self.state.first_loss)
-        bound = self.training.diverged_above * ceiling
-        if loss <= bound:
-            return
-        self.curve.add_row(step, step.seconds)
-        self._write()
-        raise DivergedError(
-            f"the loss of step {step.number} is {loss:.4g} nats per token; "
-            f"the bound is {bound:.4g} (training.diverged_above)"
-        )
 
     def _is_evaluation_due(self) -> bool:
         every = self.training.evaluate_every
@@ -284,27 +248,25 @@ class _Loop:
         return self.state.step % every == 0
 
     def _evaluate(self) -> float:
+        """Return the NLL on dev; update the best one and patience, and take a snapshot."""
+        state = self.state
         with evaluated_weights(self.optimizer), self.weights.in_model():
             dev_nll = self.ranks.from_first(lambda: self.job.evaluate(self.model))
             self.model.train()
             if not math.isfinite(dev_nll):
                 self.curve.add_row(self.last_step, self._seconds())
                 self._write()
-                raise DivergedError(f"after step {self.state.step} the NLL on dev is {dev_nll}")
-            self._count_evaluation(dev_nll)
+                raise DivergedError(f"after step {state.step} the NLL on dev is {dev_nll}")
+            if dev_nll < state.best_dev_nll:
+                state.best_dev_nll, state.evaluations_without_gain = dev_nll, 0
+            else:
+                state.evaluations_without_gain += 1
+            patience = self.training.patience
+            if patience is not None and state.evaluations_without_gain >= patience:
+                state.is_finished = True
+            if not self.moving_average and self.ranks.is_first:
+                self.snapshots.add(self.model, state.step, dev_nll, self._n_evaluations_left())
         return dev_nll
-
-    def _count_evaluation(self, dev_nll: float) -> None:
-        """Update the best NLL and patience; take a snapshot of the evaluated weights."""
-        state = self.state
-        if dev_nll < state.best_dev_nll:
-            state.best_dev_nll, state.evaluations_without_gain = dev_nll, 0
-        else:
-            state.evaluations_without_gain += 1
-        patience = self.training.patience
-        state.is_finished |= patience is not None and state.evaluations_without_gain >= patience
-        if not self.moving_average and self.ranks.is_first:
-            self.snapshots.add(self.model, state.step, dev_nll, self._n_evaluations_left())
 
     def _n_evaluations_left(self) -> int:
         """Return how many evaluations will follow at least."""
@@ -332,20 +294,8 @@ class _Loop:
 
     def _save_if_due(self) -> None:
         action = self.ranks.from_first(self._action_due)  # the others have no snapshots
-        if action:
-            self._save()
-        if action == _STOP:
-            raise StoppedError(f"stopped after step {self.state.step} of {self.n_steps}")
-
-    def _action_due(self) -> int:
-        """Return what to do after a step: nothing (0), `_SAVE`, or `_STOP` after a save."""
-        if not self.state.is_finished and self.should_stop():
-            return _STOP
-        is_due = time.perf_counter() - self.saved_at > _CHECKPOINT_SECONDS
-        is_new = self.state.kept != self.snapshots.entries  # the saved list must match the files
-        return _SAVE if is_due or is_new or self.state.is_finished else 0
-
-    def _save(self) -> None:
+        if not action:
+            return
         self._read()
         self.state.seconds = self._seconds()
         self.state.kept = list(self.snapshots.entries)
@@ -357,6 +307,16 @@ class _Loop:
             self.snapshots.prune()
         self._write()
         self.saved_at = time.perf_counter()
+        if action == _STOP:
+            raise StoppedError(f"stopped after step {self.state.step} of {self.n_steps}")
+
+    def _action_due(self) -> int:
+        """Return what to do after a step: nothing (0), `_SAVE`, or `_STOP` after a save."""
+        if not self.state.is_finished and self.should_stop():
+            return _STOP
+        is_due = time.perf_counter() - self.saved_at > _CHECKPOINT_SECONDS
+        is_new = self.state.kept != self.snapshots.entries  # the saved list must match the files
+        return _SAVE if is_due or is_new or self.state.is_finished else 0
 
     def _write(self) -> None:
         if self.ranks.is_first:

@@ -17,7 +17,9 @@ def count_steps(training: TrainingSpec, batches: Batches, seed: int) -> int:
     if training.steps is not None:
         return training.steps
     if training.epochs is not None:
-        return max(1, _count_batches(training.epochs, batches, seed) // training.accumulate)
+        epochs = range(training.epochs)
+        n_batches = sum(batches.of_epoch(seed, epoch).n_per_epoch for epoch in epochs)
+        return max(1, n_batches // training.accumulate)
     assert training.target_tokens is not None, "the spec has one of the three"
     n_tokens, n_batches = 0, 0
     for epoch in itertools.count():
@@ -30,21 +32,8 @@ def count_steps(training: TrainingSpec, batches: Batches, seed: int) -> int:
     raise AssertionError("unreachable: there is always a next epoch")
 
 
-def _count_batches(n_epochs: int, batches: Batches, seed: int) -> int:
-    if not batches.are_resampled:
-        return n_epochs * batches.n_per_epoch
-    return sum(batches.of_epoch(seed, epoch).n_per_epoch for epoch in range(n_epochs))
-
-
 class BatchStream:
-    """An endless stream of batches, epoch after epoch, that can start anywhere.
-
-    Args:
-        batches: of the training split.
-        seed: orders them, together with the epoch.
-        epoch: where to start.
-        index: the batch within that epoch.
-    """
+    """An endless stream of batches, epoch after epoch, that can start at any batch of any epoch."""
 
     def __init__(self, batches: Batches, seed: int, epoch: int = 0, index: int = 0) -> None:
         self._batches = batches

@@ -17,12 +17,7 @@ TIMEOUT = timedelta(minutes=30)
 
 @dataclass(frozen=True)
 class Ranks:
-    """The place of this process among those of its run.
-
-    Attributes:
-        rank: its number, from 0.
-        n: how many there are.
-    """
+    """The place of this process among those of its run."""
 
     rank: int = 0
     n: int = 1
@@ -33,13 +28,7 @@ class Ranks:
         return self.rank == 0
 
     def from_first(self, compute: Callable[[], float]) -> float:
-        """Call ``compute`` in the first rank; return its result in all ranks.
-
-        All ranks call this together.
-
-        Raises:
-            RuntimeError: if a rank has been lost.
-        """
+        """Call ``compute`` in the first rank; return its result in all ranks, which call this."""
         if self.n == 1:
             return compute()
         value = torch.tensor(float(compute()) if self.is_first else 0.0, dtype=torch.float64)

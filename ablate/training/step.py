@@ -1,8 +1,4 @@
-"""How one optimizer step is made, and what it leaves behind; the optimizer, the rate.
-
-The loss of a step is per target token, over all the batches that the step accumulates. How the
-pieces are put together and executed is the affair of `engines`.
-"""
+"""One optimizer step: its configuration and result, and the optimizer that makes the update."""
 
 from __future__ import annotations
 
@@ -23,37 +19,22 @@ from ablate.registry import build
 
 @dataclass(frozen=True)
 class StepResult:
-    """What one step did; tensors, so that they can be read later.
+    """What one step did; tensors, so that they can be read later."""
 
-    Attributes:
-        loss: of the objective, in nats per target token, ().
-        aux_loss: what parts of the model added to it, such as the balance loss of a mixture of
-            experts, ().
-        gradient_norm: before clipping, ().
-        n_tokens: target tokens, padding not counted.
-    """
-
-    loss: Tensor
-    aux_loss: Tensor
-    gradient_norm: Tensor
-    n_tokens: int
+    loss: Tensor  # of the objective, in nats per target token, ()
+    aux_loss: Tensor  # what parts of the model added to it, such as a balance loss, ()
+    gradient_norm: Tensor  # before clipping, ()
+    n_tokens: int  # target tokens, padding not counted
 
 
 @dataclass(frozen=True)
 class StepConfig:
-    """How a step is made.
-
-    Attributes:
-        objective: what to minimise.
-        clip: largest norm of the whole gradient, or None.
-        loss_per: what the summed loss is divided by before its gradient is taken.
-        precision: ``fp32``, or ``bf16`` for autocast with fp32 weights.
-    """
+    """How a step is made."""
 
     objective: Objective
-    clip: float | None = None
-    loss_per: Literal["token", "sentence"] = "token"
-    precision: str = "fp32"
+    clip: float | None = None  # largest norm of the whole gradient
+    loss_per: Literal["token", "sentence"] = "token"  # what the summed loss is divided by
+    precision: str = "fp32"  # or bf16, for autocast with fp32 weights
 
     @classmethod
     def of(cls, training: TrainingSpec, precision: str) -> StepConfig:

@@ -13,11 +13,7 @@ from torch import Tensor, nn
 
 
 class Weights:
-    """The weights of a model, which its optimizer updates in place.
-
-    Args:
-        model: on its device.
-    """
+    """The weights of a model, which its optimizer updates in place."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model

@@ -12,7 +12,7 @@ import pytest
 from ablate.config import RunSpec, identity
 from ablate.registry import lookup, slots
 from ablate.registry.table import TABLE
-from ablate.training.engines.random_draws import SCHEMES
+from ablate.training.engines.factory import SCHEMES
 
 RUN = RunSpec.model_validate(
     {

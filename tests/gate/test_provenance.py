@@ -29,7 +29,7 @@ from ablate.gate.evidence import (
 from ablate.gate.numbers import percentage, to_scale
 from ablate.gate.provenance import BlessingError, provenance_of, published_number, remarks
 from ablate.gate.reference import Reference
-from ablate.training.engines.random_draws import SCHEMES
+from ablate.training.engines.factory import SCHEMES
 from tests.gate.test_checks import BLEU, CONFIRMED, LOSSES, SEEDS, TINY, WORSE, blessed, evidence
 from tests.gate.test_command import EXPERIMENT
 from tests.gate.test_paired import CHECK as PAIRED

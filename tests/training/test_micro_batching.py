@@ -17,7 +17,7 @@ from ablate.data.tokenizer import PAD
 from ablate.training import train
 from ablate.training.engines import Engine, contract, make_engine
 from ablate.training.engines import shards as shards_module
-from ablate.training.micro_batches import divide
+from ablate.training.engines.contract import divide
 from ablate.training.step import StepConfig, StepResult
 from tests.tiny import OBJECTIVES, thin
 from tests.training.reversal import fresh, job, make_step_config, pairs, run_spec

@@ -8,10 +8,10 @@ from ablate.training.engines.factory import (
     capturer_for,
     engine_of,
     make_engine,
+    random_draws,
     resolve,
 )
 from ablate.training.engines.fully_sharded import FullySharded
-from ablate.training.engines.random_draws import random_draws
 from ablate.training.engines.self_check import SelfCheck
 
 __all__ = [

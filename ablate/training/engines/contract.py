@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ablate.data.batches import Batch, Batches
+from ablate.data.tokenizer import PAD
 from ablate.model import Transformer
-from ablate.training.micro_batches import divide
 from ablate.training.step import StepConfig, StepResult
 from ablate.training.weights import Weights
 
@@ -29,25 +29,12 @@ class Engine(ABC):
         model: in training mode, on the device of the batches to come.
         step_config: how a step is made.
         optimizer: of the model's parameters; the caller of `step` sets its learning rate.
-
-    Attributes:
-        name: as in records.
-        captures: whether decoding is captured in CUDA graphs where training uses the engine.
-        shares_draws: whether it draws the same random numbers as the eager engine from a seed.
-        keeps_gradients: whether gradients stay in the same memory from step to step.
-        note: why it is not the engine that was asked for; empty if it is.
-        last_engine_batch: the last batch that was computed otherwise than by the eager engine, for
-            example by a replay; the self-check repeats it. None while there is none.
-        seconds_preparing: wall time of captures, compilation and the self-check.
-        cores: how many of a CPU it may use from the next step on.
-        weights: what the optimizer updates.
-        before_update: called in every step when the gradients are whole, before they are clipped.
     """
 
-    name: ClassVar[str]
-    captures: ClassVar[bool] = False
-    shares_draws: ClassVar[bool] = True
-    keeps_gradients: ClassVar[bool] = False
+    name: ClassVar[str]  # as in records
+    captures: ClassVar[bool] = False  # whether decoding is captured in CUDA graphs, too
+    shares_draws: ClassVar[bool] = True  # whether a seed gives it the eager engine's random numbers
+    keeps_gradients: ClassVar[bool] = False  # whether they stay in the same memory between steps
 
     def __init__(
         self, model: Transformer, step_config: StepConfig, optimizer: torch.optim.Optimizer
@@ -55,11 +42,13 @@ class Engine(ABC):
         self.model = model
         self.step_config = step_config
         self.optimizer = optimizer
-        self.weights = Weights(model)
-        self.note = ""
+        self.weights = Weights(model)  # what the optimizer updates
+        self.note = ""  # why it is not the engine that was asked for
+        # Computed otherwise than by the eager engine, such as by a replay; for the self-check
         self.last_engine_batch: Batch | None = None
-        self.seconds_preparing = 0.0
-        self.cores = 1
+        self.seconds_preparing = 0.0  # wall time of captures, compilation and the self-check
+        self.cores = 1  # how many of a CPU it may use from the next step on
+        # Called in every step when the gradients are whole, before they are clipped
         self.before_update: Callable[[], None] | None = None
 
     def n_parts(self, batch: Batch) -> int:
@@ -88,13 +77,10 @@ class Engine(ABC):
     def forward_backward(self, batch: Batch, normalizer: int) -> Tensor:
         """Add the gradient of a batch to that of the parameters.
 
-        Args:
-            batch: sentence pairs.
-            normalizer: what the summed losses are divided by before the gradient is taken.
-
         Returns:
             Two losses, both summed over the target tokens, (2,): the objective's, and what parts
-            of the model add to it. The tensor is the caller's own.
+            of the model add to it. The tensor is the caller's own. Before the gradient is taken,
+            the sum is divided by ``normalizer``.
 
         Raises:
             EngineError: if the process cannot go on with this engine.
@@ -102,9 +88,6 @@ class Engine(ABC):
 
     def step(self, batches: Sequence[Batch]) -> StepResult:
         """Make one step on ``batches``, which count as one large batch.
-
-        Args:
-            batches: one, or several whose gradients are accumulated.
 
         Raises:
             EngineError: if the process cannot go on with this engine.
@@ -117,11 +100,7 @@ class Engine(ABC):
         return StepResult(loss, aux_loss, norm, n_tokens)
 
     def accumulate(self, batches: Sequence[Batch]) -> tuple[Tensor, int]:
-        """Add the gradients of ``batches``.
-
-        Returns:
-            The two losses, summed over the target tokens, (2,), and the number of these.
-        """
+        """Add the gradients of ``batches``; return their losses, (2,), and number of tokens."""
         per_token = self.step_config.loss_per == "token"
         n_tokens = sum(batch.n_tokens for batch in batches)
         normalizer = n_tokens if per_token else sum(batch.src.size(0) for batch in batches)
@@ -131,8 +110,7 @@ class Engine(ABC):
     def update(self) -> Tensor:
         """Clip the gradient, step the optimizer, and zero the gradients.
 
-        Returns:
-            The norm of the whole gradient before clipping, (). The tensor is the caller's own.
+        Returns the norm of the whole gradient before clipping, (), in a tensor of the caller's own.
         """
         norm = self.weights.clip(self.step_config.clip or math.inf)
         self.optimizer.step()
@@ -150,3 +128,22 @@ class Engine(ABC):
 
     def close(self) -> None:  # noqa: B027 - most engines have nothing to release
         """Release processes and captures; the engine makes no more steps."""
+
+
+def divide(batch: Batch, n: int) -> list[Batch]:
+    """Split a batch into ``n`` parts of as equal numbers of pairs as possible, but one at least.
+
+    The parts keep the width of the batch. Their tokens are counted on the device, for which the
+    host waits once per batch.
+    """
+    n = min(n, batch.src.size(0))
+    if n == 1:
+        return [batch]
+    n_tokens = (batch.tgt_out != PAD).sum(dim=1).cpu().tensor_split(n)  # of each pair
+    sides = (x.tensor_split(n) for x in (batch.src, batch.tgt_in, batch.tgt_out))
+    return [
+        Batch(src, tgt_in, tgt_out, int(counts.sum()), index)
+        for src, tgt_in, tgt_out, counts, index in zip(
+            *sides, n_tokens, batch.index.tensor_split(n), strict=True
+        )
+    ]

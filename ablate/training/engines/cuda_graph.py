@@ -39,14 +39,7 @@ class CudaGraph(Engine):
 
     On a CPU, which captures nothing, the steps are computed on the same buffers.
 
-    Args:
-        model: in training mode, on the device of the batches to come.
-        step_config: how a step is made.
-        optimizer: of the model's parameters.
-        capturer: of the run; by default the engine has one of its own.
-
-    Attributes:
-        n_captures: how many captures there are.
+    A run's own ``capturer`` is shared with decoding; by default the engine makes one.
 
     Source: https://docs.pytorch.org/docs/stable/notes/cuda.html, "CUDA Graphs".
     """
@@ -68,17 +61,32 @@ class CudaGraph(Engine):
         self.n_captures = 0
         self._is_cuda = device.type == "cuda"
         self._accumulator = FusedGradAccumulator(model, step_config.precision)
-        self._buffers: dict[tuple[int, int, int], StaticBuffers] = {}
+        self._buffers: dict[tuple[int, int, int], tuple[StepInputs, GraphedCallable]] = {}
         self._rates = [torch.zeros((), device=device) for _ in optimizer.param_groups]
         self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        self._captures_updates = _is_on_device(optimizer)
+        self._captures_updates = all(
+            group.get("fused") and "capturable" in group for group in optimizer.param_groups
+        )  # the whole state is on the device, with step counts
         self._update, self._n_updated = self._new_update(), 0
 
     def forward_backward(self, batch: Batch, normalizer: int) -> Tensor:
-        buffers = self._buffers_for(batch)
-        buffers.fill(batch, normalizer)
-        losses = self._run(buffers.gradient)
-        if buffers.gradient.replay is not None:
+        shape = self._shape(batch)
+        if shape not in self._buffers:
+            inputs = self._make_inputs(*shape, batch.src.device)
+            add = partial(forward_backward, self.model, self.step_config, inputs)
+            work = GraphedCallable("a training step", partial(self._accumulator, add))
+            self._buffers[shape] = inputs, work
+        inputs, work = self._buffers[shape]
+        n_src = batch.src.size(1)
+        inputs.src[:, :n_src] = batch.src
+        inputs.src[:, n_src:] = PAD
+        inputs.tgt_in.copy_(batch.tgt_in, non_blocking=True)
+        inputs.tgt_out.copy_(batch.tgt_out, non_blocking=True)
+        for buffer, n in ((inputs.n_tokens, batch.n_tokens), (inputs.normalizer, normalizer)):
+            assert isinstance(buffer, Tensor), "they were made here"
+            buffer.fill_(n)
+        losses = self._run(work)
+        if work.replay is not None:
             self.last_engine_batch = batch
         return losses
 
@@ -105,11 +113,7 @@ class CudaGraph(Engine):
         self._capturer.clear()
 
     def _new_update(self) -> GraphedCallable:
-        captured, eager = (
-            partial(self._update_with_tensor_lr, is_captured=is_captured)
-            for is_captured in (True, False)
-        )
-        return GraphedCallable("the update", captured, eager)
+        return GraphedCallable("the update", self._update_with_tensor_lr)
 
     def _update_with_tensor_lr(self, *, is_captured: bool) -> Tensor:
         """Update with learning rates in tensors, since a capture would never change a number.
@@ -137,9 +141,10 @@ class CudaGraph(Engine):
         if work.replay is None:
             if not work.is_warm or self.n_captures == _MOST_CAPTURES:
                 work.is_warm = True
-                return self._capturer.warm_up(work.eager_fn)
+                return self._capturer.warm_up(partial(work.function, is_captured=False))
             began = time.perf_counter()
-            work.replay = self._capturer.capture(work.name, work.capture_fn)
+            captured = partial(work.function, is_captured=True)
+            work.replay = self._capturer.capture(work.name, captured)
             self.seconds_preparing += time.perf_counter() - began
             self.n_captures += 1
         return work.replay().clone()
@@ -149,41 +154,23 @@ class CudaGraph(Engine):
         n_rows, n_src = batch.src.shape
         return n_rows, min(padded_length(n_src), self.model.max_len), batch.tgt_in.size(1)
 
-    def _buffers_for(self, batch: Batch) -> StaticBuffers:
-        shape = self._shape(batch)
-        if shape not in self._buffers:
-            inputs = _padding_inputs(*shape, batch.src.device)
-            add = partial(forward_backward, self.model, self.step_config, inputs)
-            capture_fn, eager_fn = (
-                partial(self._accumulator, add, is_captured=is_captured)
-                for is_captured in (True, False)
-            )
-            work = GraphedCallable("a training step", capture_fn, eager_fn)
-            self._buffers[shape] = StaticBuffers(inputs, work)
-        return self._buffers[shape]
-
-
-def _is_on_device(optimizer: torch.optim.Optimizer) -> bool:
-    """Return whether an optimizer keeps its whole state, with step counts, on the device."""
-    return all(group.get("fused") and "capturable" in group for group in optimizer.param_groups)
+    @staticmethod
+    def _make_inputs(n_rows: int, n_src: int, n_tgt: int, device: torch.device) -> StepInputs:
+        """Return inputs that are all padding."""
+        src, tgt_in, tgt_out = (
+            torch.full((n_rows, n), PAD, device=device) for n in (n_src, n_tgt, n_tgt)
+        )
+        n_tokens, normalizer = (torch.ones((), device=device) for _ in range(2))
+        return StepInputs(src, tgt_in, tgt_out, n_tokens, normalizer)
 
 
 @dataclass
 class GraphedCallable:
-    """Work that is captured the second time.
+    """Work that is captured the second time."""
 
-    Attributes:
-        name: of the work, for errors.
-        capture_fn: does the work, on tensors that stay where they are.
-        eager_fn: does the same work outside of a capture.
-        is_warm: whether the work has been done once.
-        replay: replays the capture; None before.
-    """
-
-    name: str
-    capture_fn: Callable[[], Tensor]
-    eager_fn: Callable[[], Tensor]
-    is_warm: bool = False
+    name: str  # for errors
+    function: Callable[..., Tensor]  # gets ``is_captured``; its tensors stay where they are
+    is_warm: bool = False  # whether the work has been done once
     replay: Callable[[], Tensor] | None = None
 
 
@@ -196,39 +183,3 @@ def padded_length(n: int) -> int:
     while n > 16 * step:
         step *= 2
     return -(-n // step) * step
-
-
-@dataclass(frozen=True)
-class StaticBuffers:
-    """The buffers of one shape of a batch.
-
-    Attributes:
-        inputs: the buffers.
-        gradient: adds the gradient of what is in them to that of the parameters.
-    """
-
-    inputs: StepInputs
-    gradient: GraphedCallable
-
-    def fill(self, batch: Batch, normalizer: int) -> None:
-        """Write a batch to the buffers; the source is padded."""
-        n_src, inputs = batch.src.size(1), self.inputs
-        inputs.src[:, :n_src] = batch.src
-        inputs.src[:, n_src:] = PAD
-        inputs.tgt_in.copy_(batch.tgt_in, non_blocking=True)
-        inputs.tgt_out.copy_(batch.tgt_out, non_blocking=True)
-        for buffer, n in ((inputs.n_tokens, batch.n_tokens), (inputs.normalizer, normalizer)):
-            assert isinstance(buffer, Tensor), "they were made here"
-            buffer.fill_(n)
-
-
-def _padding_inputs(n_rows: int, n_src: int, n_tgt: int, device: torch.device) -> StepInputs:
-    """Return inputs that are all padding."""
-
-    def ids(n: int) -> Tensor:
-        return torch.full((n_rows, n), PAD, device=device)
-
-    def number() -> Tensor:
-        return torch.ones((), device=device)
-
-    return StepInputs(ids(n_src), ids(n_tgt), ids(n_tgt), number(), number())

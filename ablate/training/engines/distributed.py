@@ -15,10 +15,9 @@ from torch.nn.parallel import DistributedDataParallel
 from ablate.cuda_graphs import generator_of
 from ablate.data.batches import Batch
 from ablate.model import Transformer
-from ablate.training.engines.contract import Engine
+from ablate.training.engines.contract import Engine, divide
 from ablate.training.engines.shards import pop_gradients, trainable_parameters
 from ablate.training.gradient import StepInputs, backward_to_hidden
-from ablate.training.micro_batches import divide
 from ablate.training.step import StepConfig
 
 
@@ -32,11 +31,6 @@ class Distributed(Engine):
 
     Dropout: for each batch all ranks draw the same N seeds from the generator of the step, and rank
     r draws the masks of its share from the r-th seed.
-
-    Args:
-        model: in training mode, with the same weights in all ranks.
-        step_config: how a step is made.
-        optimizer: of the model's parameters.
 
     Source: Li et al. 2020, "PyTorch Distributed", VLDB 13(12), sec. 3.
     """
@@ -111,18 +105,14 @@ class ForwardPass(nn.Module):
     DDP expects one backward pass, and the output layer makes several, one for each chunk of the
     logits. So the gradients of the output layer are removed from its weights, and enter that one
     pass through views of the weights.
-
-    Attributes:
-        losses: of the last pass, as `forward_backward` returns them, (2,).
-        gradients: of the tensors that the last pass has returned.
     """
 
     def __init__(self, model: Transformer, step_config: StepConfig) -> None:
         super().__init__()
         self.model = model
         self._step_config = step_config
-        self.losses = torch.empty(0)
-        self.gradients: list[Tensor | None] = []
+        self.losses = torch.empty(0)  # of the last pass, as `forward_backward` returns them, (2,)
+        self.gradients: list[Tensor | None] = []  # of the tensors that the last pass has returned
 
     def forward(self, inputs: StepInputs) -> list[Tensor]:
         """Return the tensors from which the gradient flows on: hidden (B T, D), losses, views."""

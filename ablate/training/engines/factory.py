@@ -1,12 +1,13 @@
-"""Names of engines, and the engine that a run gets."""
+"""Names of engines, the engine that a run gets, and the random numbers that this one draws."""
 
 from __future__ import annotations
 
 import warnings
+from typing import Literal, get_args
 
 import torch
 
-from ablate.config.experiment import RunSpec
+from ablate.config.experiment import RunSpec, TrainingSpec
 from ablate.cuda_graphs import GraphCapturer
 from ablate.errors import SpecError
 from ablate.model import Transformer
@@ -18,6 +19,7 @@ from ablate.training.engines.distributed import Distributed
 from ablate.training.engines.eager import Eager
 from ablate.training.engines.fully_sharded import FullySharded
 from ablate.training.engines.requirements import batch_dependence, capture_blocker
+from ablate.training.engines.shards import max_n_shards
 from ablate.training.step import StepConfig
 
 _OF_ONE_DEVICE: dict[str, type[Engine]] = {
@@ -28,6 +30,9 @@ _ENGINES = _OF_ONE_DEVICE | _OF_SEVERAL
 OF_ONE_DEVICE = tuple(_OF_ONE_DEVICE)
 NAMES = ("auto", *OF_ONE_DEVICE, FullySharded.name)
 """The values of ``--engine``; runs on several devices use `Distributed` or `FullySharded`."""
+
+RandomDraws = Literal["whole_batch", "micro_batches", "padded_batch", "ranks"]
+SCHEMES: tuple[RandomDraws, ...] = get_args(RandomDraws)
 
 
 def resolve(name: str, device: str) -> str:
@@ -71,11 +76,6 @@ def capturer_for(name: str, model: Transformer, device: torch.device) -> GraphCa
     """Return the capturer of a run's training and decoding; None if neither is captured.
 
     Runs share one for both, because each has a stream, and PyTorch has 32 streams.
-
-    Args:
-        name: of the engine, as `resolve` returns it.
-        model: in any mode.
-        device: where the model is, or will be.
     """
     if not _ENGINES[name].captures or capture_blocker(model):
         return None
@@ -91,14 +91,8 @@ def make_engine(
 ) -> Engine:
     """Return an engine of that name, or the eager one if a part rules it out.
 
-    In the second case a warning and the engine's ``note`` name the part.
-
-    Args:
-        name: as `resolve` returns it.
-        model: in training mode, on its device.
-        step_config: how a step is made.
-        optimizer: of the model's parameters.
-        capturer: of the run, for `CudaGraph`, which has one of its own by default.
+    In the second case a warning and the engine's ``note`` name the part. `CudaGraph` has a capturer
+    of its own by default.
     """
     reason = _unsupported_reason(name, model, step_config)
     if reason:
@@ -120,3 +114,19 @@ def _unsupported_reason(name: str, model: Transformer, step_config: StepConfig) 
     if next(model.parameters()).is_cuda:
         return "a GPU computes batches whole"
     return batch_dependence(model, step_config.objective)
+
+
+def random_draws(engine: str, training: TrainingSpec) -> RandomDraws:
+    """Return the scheme of random draws of a run, which is part of its identity.
+
+    Engines compute the same function of a batch, but may draw dropout masks of other shapes, for
+    which PyTorch's generators give other numbers: ``whole_batch``: each mask for all pairs of a
+    batch at once; ``micro_batches``: for each shard from its own seed, unless all batches are too
+    small to be split; ``padded_batch``: for sources padded to the captured length; ``ranks``: for
+    the share of each rank from its own seed.
+    """
+    if engine in _OF_SEVERAL:
+        return "ranks"
+    if engine == DataParallel.name and max_n_shards(training.batch_tokens) > 1:
+        return "micro_batches"
+    return "padded_batch" if engine == CudaGraph.name else "whole_batch"

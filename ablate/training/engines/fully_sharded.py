@@ -36,11 +36,6 @@ class FullySharded(Distributed):
     The optimizer must treat every element of a weight by itself. There is no self-check, since one
     device cannot make the step. A weight that no batch of a step uses has a gradient of zeros.
 
-    Args:
-        model: in training mode, with the same weights in all ranks.
-        step_config: how a step is made.
-        optimizer: of the model's parameters, which has made no step.
-
     Source: Rajbhandari et al. 2020, arXiv:1910.02054, sec. 5 (ZeRO, stage 3); PyTorch's
     ``fully_shard``.
     """
@@ -102,11 +97,7 @@ class FullySharded(Distributed):
 
 
 class _Hidden:
-    """A layer's inputs, hidden from ``fully_shard``, which would copy lists that layers share.
-
-    Args:
-        inputs: all but the first.
-    """
+    """A layer's inputs but the first: ``fully_shard`` would copy lists that layers share."""
 
     def __init__(self, inputs: tuple[Any, ...]) -> None:
         self.inputs = inputs

@@ -20,10 +20,6 @@ class FusedGradAccumulator:
 
     With bf16 the linear layers use copies of their weights, which autocast would make otherwise;
     other code that uses such a weight gets the weight itself. The numbers are the same.
-
-    Args:
-        model: on its device.
-        precision: ``fp32`` or ``bf16``.
     """
 
     def __init__(self, model: nn.Module, precision: str) -> None:
@@ -47,12 +43,9 @@ class FusedGradAccumulator:
         }
 
     def __call__(self, backward_fn: Callable[[], Tensor], *, is_captured: bool) -> Tensor:
-        """Add a gradient, and return what ``backward_fn`` returns.
+        """Add a gradient, and return what ``backward_fn`` returns, which adds one to the weights.
 
-        Args:
-            backward_fn: adds to the gradients of the weights.
-            is_captured: whether this call is being captured. Then all weights must have gradients,
-                whose memory is reused.
+        In a call that is captured, all weights must have gradients, whose memory is reused.
 
         Raises:
             RuntimeError: if a weight gets its first gradient in a capture.
@@ -89,25 +82,20 @@ class FusedGradAccumulator:
     def _add(self, gradients: _Gradients, sums: _Gradients, is_captured: bool) -> None:
         """Add gradients to ``sums``."""
         new = {weight: grad for weight, grad in gradients.items() if grad is not None}
-        cast = dict(zip(new, _in_precision(list(new), list(new.values())), strict=True))
+        weights, cast = list(new), list(new.values())
+        if any(x.dtype != w.dtype for w, x in new.items()):
+            cast = [torch.empty_like(x, dtype=w.dtype) for w, x in new.items()]
+            torch._foreach_copy_(cast, list(new.values()))
+        in_precision = dict(zip(weights, cast, strict=True))
         old = {weight: total for weight in new if (total := sums[weight]) is not None}
         if is_captured and len(old) < len(new):
             raise RuntimeError("a weight has its first gradient in a capture")
         if old:
-            torch._foreach_add_(list(old.values()), [cast[weight] for weight in old])
-        sums.update(cast | old)
+            torch._foreach_add_(list(old.values()), [in_precision[weight] for weight in old])
+        sums.update(in_precision | old)
 
 
 _Gradients = dict[Tensor, Tensor | None]
-
-
-def _in_precision(weights: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
-    """Return ``gradients`` in the precision of ``weights``."""
-    if all(x.dtype == weight.dtype for x, weight in zip(gradients, weights, strict=True)):
-        return gradients
-    cast = [torch.empty_like(x, dtype=w.dtype) for x, w in zip(gradients, weights, strict=True)]
-    torch._foreach_copy_(cast, gradients)
-    return cast
 
 
 def _linear(layer: nn.Linear, weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:

@@ -34,10 +34,6 @@ class GradWorker:
     The process is a fork: it has the current state of the model, and sees later changes only of
     weights in shared memory (`share_weights`). Only for Linux: on other systems libraries do not
     survive a fork.
-
-    Args:
-        model: on the CPU, with shared weights.
-        step_config: how its gradients are computed.
     """
 
     def __init__(self, model: Transformer, step_config: StepConfig) -> None:
@@ -69,10 +65,7 @@ class GradWorker:
     def result(self) -> ShardResult:
         """Return the result of the shards; its gradient lasts until the next ones.
 
-        Raises:
-            KilledError: if the process was killed by signal 9, as Linux does when memory is short.
-            RuntimeError: if the process has died otherwise.
-            Exception: that the computation has raised in the process.
+        Raises what `begin` raises, and any error of the computation.
         """
         try:
             answer = self._connection.recv()
@@ -152,16 +145,12 @@ def _answer(
     try:
         result = compute_gradients(model, step_config, shards)
     except Exception as error:  # the parent raises it
-        return _picklable(error)
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:  # the error's own constructor may raise any
+            return RuntimeError(f"{type(error).__name__}: {error}")
+        return error
     for own, shared in zip(result.gradient, gradient, strict=True):
         if own is not None:
             shared.copy_(own)
     return result.losses.numpy(), [x is not None for x in result.gradient]
-
-
-def _picklable(error: Exception) -> Exception:
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:  # the error's own constructor may raise any
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error

@@ -24,9 +24,7 @@ def batch_dependence(model: Transformer, objective: Objective) -> str:
 def capture_blocker(model: Transformer, objective: Objective | None = None) -> str:
     """Return why a pass through a model cannot be captured in a CUDA graph; empty if it can.
 
-    Args:
-        model: in any mode.
-        objective: of training; None for decoding.
+    Without an objective, it is a pass of decoding.
     """
     return _first_reason((part, part.capture_blocker) for part in _parts_of(model, objective))
 

@@ -39,9 +39,6 @@ class SelfCheck:
     the optimizer. The check compares the loss, the gradient of every weight, the gradient norm, and
     every weight after the update. The run goes on bit for bit as without it. The cost is the time
     of two steps, and copies of weights, gradients and the optimizer's state in the host's memory.
-
-    Args:
-        engine: of the run.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -64,11 +61,9 @@ class SelfCheck:
 
 
 def compare(engine: Engine, batch: Batch) -> None:
-    """Compare a step of an engine with the eager engine's, and restore the state of the run.
+    """Compare a step of an engine, which has made one, with the eager engine's.
 
-    Args:
-        engine: whose optimizer has made a step.
-        batch: whose gradient the engine computes in its own way.
+    The state of the run is restored.
 
     Raises:
         EngineError: if they differ.
@@ -98,15 +93,10 @@ def compare(engine: Engine, batch: Batch) -> None:
 
 @dataclass
 class _Gradient:
-    """The gradient of a batch; tensors are copies on the host.
+    """The gradient of a batch; tensors are copies on the host."""
 
-    Attributes:
-        loss: summed over the target tokens, with what parts add.
-        gradients: of each weight, None where it has none.
-    """
-
-    loss: float
-    gradients: list[Tensor | None]
+    loss: float  # summed over the target tokens, with what parts add
+    gradients: list[Tensor | None]  # of each weight
 
     @classmethod
     def of(cls, engine: Engine, batch: Batch) -> _Gradient:
@@ -126,24 +116,14 @@ class _Gradient:
 
 @dataclass
 class _Update:
-    """An update of the weights.
+    """An update of the weights."""
 
-    Attributes:
-        norm: of the gradient, before clipping.
-        weights: after the update, copies on the host.
-    """
-
-    norm: float
-    weights: list[Tensor]
+    norm: float  # of the gradient, before clipping
+    weights: list[Tensor]  # after the update, copies on the host
 
     @classmethod
     def of(cls, engine: Engine, gradients: Sequence[Tensor | None] = ()) -> _Update:
-        """Make an update with the learning rate of the check.
-
-        Args:
-            engine: makes the update.
-            gradients: of each weight; by default those that the model has.
-        """
+        """Make an update with the learning rate of the check; by default with the own gradients."""
         weights = list(engine.model.parameters())
         for weight, gradient in zip(weights, gradients, strict=bool(gradients)):
             weight.grad = None if gradient is None else gradient.to(weight.device, copy=True)
@@ -192,33 +172,22 @@ def _percentage(norm: Tensor, reference: Tensor) -> str:
 
 
 class _Snapshot:
-    """A copy of everything that a step changes.
-
-    Attributes:
-        weights: copies on the host.
-    """
+    """A copy of everything that a step changes; ``weights`` are copies on the host."""
 
     def __init__(self, engine: Engine) -> None:
         model, optimizer = engine.model, engine.optimizer
-        self._engine = engine
-        self._is_training = model.training
-        self.weights = [_on_host(weight) for weight in model.parameters()]
-        self._buffers = [(buffer, _on_host(buffer)) for buffer in model.buffers()]
-        self._gradients = [
-            (weight, weight.grad, None if weight.grad is None else _on_host(weight.grad))
-            for weight in model.parameters()
-        ]
+        self._engine, self._is_training = engine, model.training
+        self._gradients = [(weight, weight.grad) for weight in model.parameters()]
         self._groups = [
             {key: value for key, value in group.items() if key != "params"}
             for group in optimizer.param_groups
         ]
         self._state = [(x, copy(x)) for x in _containers(optimizer.state_dict())]
-        self._state_tensors = [
-            (value, _on_host(value))
-            for _, content in self._state
-            for value in _values(content)
-            if isinstance(value, Tensor)
-        ]
+        of_optimizer = [value for _, content in self._state for value in _values(content)]
+        gradients = [gradient for _, gradient in self._gradients]
+        tensors = (*model.parameters(), *model.buffers(), *gradients, *of_optimizer)
+        self._tensors = [(x, _on_host(x)) for x in tensors if isinstance(x, Tensor)]
+        self.weights = [content for _, content in self._tensors[: len(gradients)]]
         device = next(model.parameters()).device
         self._generators = [(g, g.get_state()) for g in _generators(device)]
 
@@ -228,39 +197,27 @@ class _Snapshot:
 
         Tensors stay where they are in memory.
         """
-        model = self._engine.model
+        model, optimizer = self._engine.model, self._engine.optimizer
         model.train(self._is_training and self._engine.shares_draws)
         try:
             yield
         finally:
             model.train(self._is_training)
+            for weight, gradient in self._gradients:
+                weight.grad = gradient
+            for group, before in zip(optimizer.param_groups, self._groups, strict=True):
+                group.update(before)
+            for container, content in self._state:
+                container.clear()  # of keys that a step adds, too
+                if isinstance(container, dict):
+                    container.update(content)
+                else:
+                    container.extend(content)
             with torch.no_grad():
-                self._restore_model()
-                self._restore_optimizer()
+                for tensor, values in self._tensors:
+                    tensor.copy_(values)
             for generator, state in self._generators:
                 generator.set_state(state)
-
-    def _restore_model(self) -> None:
-        weights = self._engine.model.parameters()
-        for tensor, content in (*zip(weights, self.weights, strict=True), *self._buffers):
-            tensor.copy_(content)
-        for weight, gradient, values in self._gradients:
-            weight.grad = gradient
-            if gradient is not None and values is not None:
-                gradient.copy_(values)
-
-    def _restore_optimizer(self) -> None:
-        optimizer = self._engine.optimizer
-        for group, before in zip(optimizer.param_groups, self._groups, strict=True):
-            group.update(before)
-        for container, content in self._state:
-            container.clear()  # of keys that a step adds, too
-            if isinstance(container, dict):
-                container.update(content)
-            else:
-                container.extend(content)
-        for tensor, values in self._state_tensors:
-            tensor.copy_(values)
 
 
 def _generators(device: torch.device) -> list[torch.Generator]:

@@ -29,23 +29,14 @@ Gradient = list[Tensor | None]
 
 @dataclass(frozen=True)
 class Shard:
-    """Some pairs of a batch, in a form that can be sent to another process.
+    """Some pairs of a batch, in a form that can be sent to another process."""
 
-    Attributes:
-        src: source ids, (B, S).
-        tgt_in: decoder input, shifted right, (B, T).
-        tgt_out: labels, (B, T).
-        normalizer: what the summed losses are divided by before the gradient is taken.
-        seed: of the random numbers of its forward pass.
-        is_training: whether the model is in training mode.
-    """
-
-    src: Ids
-    tgt_in: Ids
-    tgt_out: Ids
-    normalizer: int
-    seed: int
-    is_training: bool
+    src: Ids  # (B, S)
+    tgt_in: Ids  # decoder input, shifted right, (B, T)
+    tgt_out: Ids  # labels, (B, T)
+    normalizer: int  # what the summed losses are divided by before the gradient is taken
+    seed: int  # of the random numbers of its forward pass
+    is_training: bool  # whether the model is in training mode
 
     def inputs(self) -> StepInputs:
         """Return the inputs of a pass forward and backward."""
@@ -86,14 +77,9 @@ def shard_batch(batch: Batch, normalizer: int, *, is_training: bool) -> list[Sha
 
 @dataclass(frozen=True)
 class ShardResult:
-    """The sums over one or several shards.
+    """The sums over one or several shards."""
 
-    Attributes:
-        losses: as `forward_backward` returns them, (2,).
-        gradient: of the losses.
-    """
-
-    losses: Tensor
+    losses: Tensor  # as `forward_backward` returns them, (2,)
     gradient: Gradient
 
     def add_(self, other: ShardResult) -> ShardResult:
@@ -109,15 +95,10 @@ class ShardResult:
 def compute_gradients(
     model: Transformer, step_config: StepConfig, shards: Sequence[Shard]
 ) -> ShardResult:
-    """Return the sum of the gradients of some shards.
+    """Return the sum of the gradients of a power of two of shards; the model must have none.
 
     The sums of the two halves are added, and so on recursively, so that the sum is the same bit for
     bit if another process has computed one of the halves.
-
-    Args:
-        model: whose gradients are None.
-        step_config: how a gradient is computed.
-        shards: as many as a power of two.
     """
     if len(shards) > 1:
         middle = len(shards) // 2

@@ -15,14 +15,10 @@ from ablate.training.weights import Weights
 class ShardedWeights(Weights):
     """This rank's parts of a model's weights, and of the optimizer's moments.
 
-    A weight is split along its first dimension. The optimizer gets the parts as parameters in place
-    of the weights, so it must treat every element by itself. The state dicts that it returns (in
-    the first rank) and loads are whole. The model's own weights have memory only within `in_model`.
-
-    Args:
-        model: on its device.
-        optimizer: of all its weights, which has made no step.
-        sharded: has the same weights, split by ``fully_shard``.
+    A weight is split along its first dimension, as ``fully_shard`` has split those of ``sharded``.
+    The optimizer, which has made no step, gets the parts as parameters in place of the weights, so
+    it must treat every element by itself. The state dicts that it returns (in the first rank) and
+    loads are whole. The model's own weights have memory only within `in_model`.
     """
 
     def __init__(
