@@ -97,26 +97,17 @@ class _BeamState(SearchState):
     """The beams of every sentence; those that have ended keep their rows.
 
     A beam with a log-probability of -inf is empty.
-
-    Attributes:
-        search: the options.
-        max_lens: the most tokens of each translation, EOS included, (B,).
-        tokens: BOS and the generated tokens, (B, K, 1 + L).
-        log_p: of the generated tokens, (B, K).
-        scores: of the beams that have ended, (B, K); of the others, -inf.
-        has_ended: whether EOS was generated, (B, K).
-        is_source: where the source has a token, (B, S), for a coverage penalty.
-        attention_sums: attention to each source token, summed over the target so far, (B, K, S);
-            of no meaning for beams that have ended.
     """
 
     search: Beam
-    max_lens: Tensor
-    tokens: Tensor
-    log_p: Tensor
-    scores: Tensor
-    has_ended: Tensor
-    is_source: Tensor | None = None
+    max_lens: Tensor  # the most tokens of each translation, EOS included, (B,)
+    tokens: Tensor  # BOS and the generated tokens, (B, K, 1 + L)
+    log_p: Tensor  # of the generated tokens, (B, K)
+    scores: Tensor  # of the beams that have ended, (B, K); of the others, -inf
+    has_ended: Tensor  # whether EOS was generated, (B, K)
+    is_source: Tensor | None = None  # where the source has a token, (B, S), for a coverage penalty
+    # Attention to each source token, summed over the target so far, (B, K, S); of no meaning for
+    # beams that have ended
     attention_sums: Tensor | None = None
 
     def observe_attention(self, weights: Tensor) -> None:
@@ -138,14 +129,22 @@ class _BeamState(SearchState):
         self.tokens = self.tokens.gather(1, parents[..., None].expand_as(self.tokens))
         self.tokens.index_copy_(-1, step, token[..., None])
         ends = (token == EOS) & (self.log_p != -torch.inf)
-        if self.attention_sums is not None:
+        scores = self.log_p / self.search.penalty(step)
+        if self.attention_sums is not None and self.is_source is not None:
             self.attention_sums = self.attention_sums.gather(
                 1, parents[..., None].expand_as(self.attention_sums)
             )
-        score = self.log_p / self.search.penalty(step) + self._coverage_penalty()
-        self.scores = torch.where(ends, score, self.scores)
+            log = self.attention_sums.clamp(torch.finfo(torch.float32).tiny, 1.0).log()
+            scores = scores + self.search.coverage * (log * self.is_source[:, None]).sum(dim=-1)
+        self.scores = torch.where(ends, scores, self.scores)
         self.has_ended = self.has_ended | ends
-        self._stop_settled()
+        # Early stopping: live beams of a sentence are dropped once none can enter its `n_best`.
+        # Log-probabilities only fall, the length penalty only grows with length and the coverage
+        # term is at most 0, so log p / penalty(max_lens) bounds the score that one can reach
+        best_log_p = self._live_log_p().max(dim=1).values  # (B,)
+        best_attainable = best_log_p / self.search.penalty(self.max_lens)
+        is_settled = self.scores.topk(self.search.n_best).values[:, -1] >= best_attainable
+        self.log_p = self.log_p.masked_fill(is_settled[:, None] & ~self.has_ended, -torch.inf)
         return parents
 
     def is_done(self) -> Tensor:
@@ -164,24 +163,6 @@ class _BeamState(SearchState):
             ][: self.search.n_best]
             for of_sentence in zip(*(column.tolist() for column in columns), strict=True)
         ]
-
-    def _stop_settled(self) -> None:
-        """Drop the live beams of a sentence once none can enter its ``n_best`` (early stopping).
-
-        Log-probabilities only fall, the length penalty only grows with length and the coverage term
-        is at most 0, so log p / penalty(max_lens) bounds the score that a live beam can reach.
-        """
-        best_log_p = self._live_log_p().max(dim=1).values  # (B,)
-        best_attainable = best_log_p / self.search.penalty(self.max_lens)
-        is_settled = self.scores.topk(self.search.n_best).values[:, -1] >= best_attainable
-        self.log_p = self.log_p.masked_fill(is_settled[:, None] & ~self.has_ended, -torch.inf)
-
-    def _coverage_penalty(self) -> Tensor | float:
-        """Return the coverage term of the score of beams that end at this step, (B, K)."""
-        if self.attention_sums is None or self.is_source is None:
-            return 0.0
-        log = self.attention_sums.clamp(torch.finfo(torch.float32).tiny, 1.0).log()
-        return self.search.coverage * (log * self.is_source[:, None]).sum(dim=-1)
 
     def _live_log_p(self) -> Tensor:
         """Return the log-probabilities of the beams that have not ended, -inf for the others."""

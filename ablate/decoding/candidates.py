@@ -24,14 +24,10 @@ class LengthLimits:
 
     PAD and BOS are never generated, and at the limit only EOS is. The other tokens keep their
     probabilities, which are not renormalized to sum to 1.
-
-    Attributes:
-        max_lens: the most tokens of each translation, EOS included, (B,).
-        is_exact: whether every translation must have exactly that many tokens.
     """
 
-    max_lens: Tensor
-    is_exact: bool = False
+    max_lens: Tensor  # the most tokens of each translation, EOS included, (B,)
+    is_exact: bool = False  # whether every translation must have exactly that many tokens
 
     def select(self, sentences: Tensor | slice) -> LengthLimits:
         """Return the limits of a selection of the sentences."""
@@ -40,10 +36,7 @@ class LengthLimits:
     def topk(self, log_p: Tensor, step: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Return the ``k`` likeliest tokens at ``step``: log-probabilities and ids, (B, K, k).
 
-        Args:
-            log_p: of every token, (B, K, V); overwritten.
-            step: number of the token, from 1, on the device, (1,).
-            k: number of tokens.
+        ``step`` (1,) counts from 1, on the device. ``log_p`` (B, K, V) is overwritten.
         """
         at_limit = log_p[..., EOS, None].expand(-1, -1, k).clone()
         at_limit[..., 1:].fill_(-torch.inf)
@@ -61,14 +54,8 @@ def candidates(
 ) -> tuple[Tensor, Tensor]:
     """Return log-probabilities and ids of the likeliest tokens at ``step``, both (B, K, C).
 
-    Logits are computed, used and freed for a few sentences at a time.
-
-    Args:
-        output: computes logits from hidden states.
-        hidden: last hidden states, (B, K, D).
-        limits: of the sentences.
-        step: number of the token, from 1, on the device, (1,).
-        n_candidates: C, reduced to V where it is larger.
+    Logits are computed, used and freed for a few sentences at a time. ``hidden`` are the last
+    hidden states, (B, K, D); ``step`` (1,) counts from 1, on the device; C is at most V.
     """
     chunk_size = max(1, output.rows_at_once(hidden.device) // hidden.size(1))
     n_candidates = min(n_candidates, output.n_tgt)

@@ -24,10 +24,7 @@ _INITIAL_CAPACITY = 64  # tokens
 class DecodeLoop:
     """Generates one token for every sentence per step; sentences that are done leave the batch.
 
-    Args:
-        setup: of the search.
-        model: in evaluation mode, on the device of ``src``.
-        src: ids that end in EOS, padded at the end, (B, S).
+    The model is in evaluation mode; ``src`` (B, S) are ids that end in EOS, padded at the end.
     """
 
     def __init__(self, setup: SearchSetup, model: Decodable, src: Tensor) -> None:
@@ -101,9 +98,7 @@ class DecodeLoop:
     def _drop_done(self, remaining: list[int], parents: Tensor | None = None) -> bool:
         """Store the hypotheses of sentences that are done and drop these; return if any remain.
 
-        Args:
-            remaining: indices in the batch of the sentences that are not done.
-            parents: as in `_reorder`, if the rows have not been reordered yet.
+        The rows may have to be reordered by ``parents`` yet, as in `_reorder`.
         """
         done = sorted(set(range(len(self.sentences))) - set(remaining))
         finished = self.search_state.select(self._tensor(done)).hypotheses()
@@ -132,11 +127,7 @@ class CapturedDecodeLoop(DecodeLoop):
     two eager steps to warm up, because allocations and look-ups of the first execution must not be
     captured. So sentences are dropped only when a quarter remains, and the capacity is doubled.
 
-    Args:
-        setup: of the search.
-        model: in evaluation mode, on the device of ``src``.
-        src: ids that end in EOS, padded at the end, (B, S).
-        capturer: of that device; its earlier captures are destroyed.
+    The earlier captures of ``capturer`` are destroyed.
     """
 
     def __init__(
@@ -179,9 +170,21 @@ class CapturedDecodeLoop(DecodeLoop):
             self._drop_capture()
         if not self._is_warmed_up:
             self._is_warmed_up = True
-            return self._warm_up()
+            before = vars(self.search_state).copy()
+            is_done = self._capturer.warm_up(self._in_place)
+            for name, value in vars(self.search_state).items():
+                if value is not before[name]:
+                    kind = type(self.search_state).__name__
+                    raise EngineError(
+                        f"decoding cannot be captured as a CUDA graph: {kind}.{name} changes from "
+                        "token to token and is no tensor; its search should declare a "
+                        "capture_blocker"
+                    )
+            return is_done
         if self._replay is None:
-            self._replay = self._capture()
+            state = self.state.shallow_copy()
+            self._replay = self._capturer.capture("decoding", self._in_place)
+            self.state = state  # a capture executes no kernel
         is_done = self._replay()
         self.state.length = length + 2
         return is_done
@@ -196,24 +199,6 @@ class CapturedDecodeLoop(DecodeLoop):
                 buffer.copy_(getattr(self.search_state, name))
                 setattr(self.search_state, name, buffer)
         return self.search_state.is_done()
-
-    def _warm_up(self) -> Tensor:
-        before = vars(self.search_state).copy()
-        is_done = self._capturer.warm_up(self._in_place)
-        for name, value in vars(self.search_state).items():
-            if value is not before[name]:
-                kind = type(self.search_state).__name__
-                raise EngineError(
-                    f"decoding cannot be captured as a CUDA graph: {kind}.{name} changes from token"
-                    " to token and is no tensor; its search should declare a capture_blocker"
-                )
-        return is_done
-
-    def _capture(self) -> Callable[[], Tensor]:
-        before = self.state.shallow_copy()
-        replay = self._capturer.capture("decoding", self._in_place)
-        self.state = before  # a capture executes no kernel
-        return replay
 
     def _drop_capture(self) -> None:
         self._is_warmed_up, self._replay = False, None

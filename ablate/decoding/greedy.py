@@ -34,17 +34,11 @@ class Greedy(Search):
 
 @dataclass
 class _GreedyState(SearchState):
-    """One beam per sentence.
+    """One beam per sentence."""
 
-    Attributes:
-        tokens: BOS and the generated tokens, (B, 1 + L).
-        log_p: of the generated tokens, (B,).
-        has_ended: whether EOS was generated, (B,).
-    """
-
-    tokens: Tensor
-    log_p: Tensor
-    has_ended: Tensor
+    tokens: Tensor  # BOS and the generated tokens, (B, 1 + L)
+    log_p: Tensor  # of the generated tokens, (B,)
+    has_ended: Tensor  # whether EOS was generated, (B,)
 
     def last_tokens(self, step: Tensor) -> Tensor:
         return self.tokens.index_select(1, step - 1)

@@ -31,22 +31,15 @@ class Sampler(Search):
     """The contract of searches that draw tokens from the model's probabilities.
 
     Random numbers are a function of the seed, the ids of the source, the number of the sample and
-    that of the token, so that translations do not depend on the batch.
-
-    Args:
-        max_extra: target tokens beyond those of the source.
-        n_samples: K.
-        temperature: divisor of the logits.
-        top_k: how many of the likeliest tokens may be drawn; None: all.
-        top_p: of these, the smallest set of likeliest tokens with this probability may be drawn.
-        seed: of the random numbers.
+    that of the token, so that translations do not depend on the batch. `MinimumBayesRisk` describes
+    the options.
     """
 
     def __init__(
         self,
-        *,
         max_extra: int,
         n_samples: int,
+        *,
         temperature: float,
         top_k: int | None,
         top_p: float,
@@ -72,21 +65,13 @@ class Sampler(Search):
 
 @dataclass
 class _SampleState(SearchState):
-    """The samples of every sentence.
-
-    Attributes:
-        sampler: the options.
-        keys: of the random numbers of each sentence, (B,).
-        tokens: BOS and the generated tokens, (B, K, 1 + L).
-        log_p: of the generated tokens, (B, K).
-        has_ended: whether EOS was generated, (B, K).
-    """
+    """The samples of every sentence."""
 
     sampler: Sampler
-    keys: Tensor
-    tokens: Tensor
-    log_p: Tensor
-    has_ended: Tensor
+    keys: Tensor  # of the random numbers of each sentence, (B,)
+    tokens: Tensor  # BOS and the generated tokens, (B, K, 1 + L)
+    log_p: Tensor  # of the generated tokens, (B, K)
+    has_ended: Tensor  # whether EOS was generated, (B, K)
 
     def last_tokens(self, step: Tensor) -> Tensor:
         return self.tokens.index_select(-1, step - 1).squeeze(-1)
@@ -166,12 +151,7 @@ class Sample(Sampler):
         max_extra: NonNegativeInt = 50,
     ) -> None:
         super().__init__(
-            max_extra=max_extra,
-            n_samples=1,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            seed=seed,
+            max_extra, n_samples=1, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
         )
 
 
@@ -207,12 +187,7 @@ class MinimumBayesRisk(Sampler):
         max_extra: NonNegativeInt = 50,
     ) -> None:
         super().__init__(
-            max_extra=max_extra,
-            n_samples=n_samples,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            seed=seed,
+            max_extra, n_samples, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
         )
 
     def rank(self, hypotheses: list[Hypothesis]) -> list[Hypothesis]:

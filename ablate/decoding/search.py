@@ -68,7 +68,9 @@ class Search(Part, slot="decoding"):
         Raises:
             EngineError: if a decoding step cannot be captured.
         """
-        max_lens = self._max_lens(model, src) if n_tokens is None else n_tokens
+        max_lens = n_tokens
+        if max_lens is None:
+            max_lens = ((src != PAD).sum(dim=1) + self.max_extra).clamp(max=model.max_len)
         limits = LengthLimits(max_lens, is_exact=n_tokens is not None)
         setup = SearchSetup(
             self.initial_state(src, max_lens),
@@ -83,6 +85,3 @@ class Search(Part, slot="decoding"):
             loop = CapturedDecodeLoop(setup, model, src, capturer)
         with usual_kernels():  # no step writes two numbers to one address
             return loop.run()
-
-    def _max_lens(self, model: Decodable, src: Tensor) -> Tensor:
-        return ((src != PAD).sum(dim=1) + self.max_extra).clamp(max=model.max_len)

@@ -18,18 +18,11 @@ from ablate.decoding.candidates import LengthLimits
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One translation of one sentence.
+    """One translation of one sentence."""
 
-    Attributes:
-        tokens: without BOS and EOS.
-        score: by which the search ranks hypotheses.
-        log_p: natural logarithm of its probability given the source, EOS included; the
-            probabilities are the model's own, of all V tokens.
-    """
-
-    tokens: list[int]
-    score: float
-    log_p: float
+    tokens: list[int]  # without BOS and EOS
+    score: float  # by which the search ranks hypotheses
+    log_p: float  # given the source, EOS included; the model's own, of all V tokens, in nats
 
 
 @dataclass
@@ -91,18 +84,10 @@ class SearchState(ABC):
 
 @dataclass(frozen=True)
 class SearchSetup:
-    """What a `DecodeLoop` needs of a search.
-
-    Attributes:
-        initial_state: before the first token.
-        limits: of the sentences.
-        n_beams: K, rows per sentence.
-        n_candidates: C, candidate tokens per beam, reduced to V where it is larger.
-        needs_attention: whether the state gets the cross-attention weights of every step.
-    """
+    """What a `DecodeLoop` needs of a search."""
 
     initial_state: SearchState
     limits: LengthLimits
-    n_beams: int
-    n_candidates: int
-    needs_attention: bool = False
+    n_beams: int  # K, rows per sentence
+    n_candidates: int  # C, candidate tokens per beam, reduced to V where it is larger
+    needs_attention: bool = False  # whether the state gets the cross-attention of every step

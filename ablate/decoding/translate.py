@@ -43,8 +43,7 @@ def translate(  # noqa: PLR0913 - the inputs, and how they are computed
         sources: ids that end in EOS.
         batch_tokens: source tokens of a batch, padding included, at most.
         device: where to compute.
-        capturer: of the device; captures a decoding step as a CUDA graph. Without one steps run
-            eagerly.
+        capturer: captures a decoding step as a CUDA graph; without one steps run eagerly.
         goes_on: called with every batch.
 
     Raises:
@@ -56,9 +55,8 @@ def translate(  # noqa: PLR0913 - the inputs, and how they are computed
     model.eval()
     try:
         with torch.inference_mode():
-            for rows in batches_by_length(
-                sources, batch_tokens, _max_batch_rows(model, search, device)
-            ):
+            max_rows = _max_batch_rows(model, search, device)
+            for rows in batches_by_length(sources, batch_tokens, max_rows):
                 goes_on()
                 src = pad_sources([sources[row] for row in rows]).to(device)
                 batch_hypotheses = search.search(model, src, capturer=capturer)
@@ -86,15 +84,9 @@ def _max_batch_rows(model: Decodable, search: Search, device: torch.device) -> i
 def batches_by_length(
     sources: Sources, batch_tokens: int, max_rows: int = sys.maxsize
 ) -> Iterator[list[int]]:
-    """Yield the indices of ``sources`` batch by batch, longest first.
+    """Yield the indices of ``sources`` batch by batch, longest first: a lack of memory shows early.
 
-    So a lack of memory shows in the first batch.
-
-    Args:
-        sources: ids that end in EOS.
-        batch_tokens: the most source tokens of a batch, padding included; a longer source is a
-            batch by itself.
-        max_rows: the most sources of a batch.
+    A source longer than ``batch_tokens``, which count padding, is a batch by itself.
 
     Raises:
         ValueError: if a source lacks even EOS.
