@@ -29,19 +29,12 @@ Kind = Literal["embedding", "rotation", "bias"]
 
 @dataclass(frozen=True)
 class AttentionMap:
-    """The attention weights of one sub-layer for one sentence.
+    """The attention weights of one sub-layer for one sentence."""
 
-    Attributes:
-        name: ``encoder.0``, ``decoder.0`` or ``cross.0``.
-        weights: of every head, (H, T, S); each row sums to 1 unless a part changes it.
-        queries: the T tokens that attend.
-        keys: the S tokens that are attended to.
-    """
-
-    name: str
-    weights: NDArray[np.float32]
-    queries: list[str]
-    keys: list[str]
+    name: str  # ``encoder.0``, ``decoder.0`` or ``cross.0``
+    weights: NDArray[np.float32]  # of every head, (H, T, S); rows sum to 1 unless a part changes it
+    queries: list[str]  # the T tokens that attend
+    keys: list[str]  # the S tokens that are attended to
 
     def head(self, number: int) -> pd.DataFrame:
         """Return the weights of one head, with tokens for labels."""
@@ -54,54 +47,41 @@ class AttentionMap:
 class Similarity:
     """How similar an encoding makes a query and a key, by their distance in tokens.
 
-    Attributes:
-        side: encoder or decoder.
-        layer: number of the layer; None where all are equal.
-        head: number of the head; None where all are equal.
-        kind: ``embedding``: the cosine of the vectors that are added; ``rotation``: the mean cosine
-            of a vector with itself, rotated to both positions; ``bias``: what is added to the score
-            of a query without content.
-        values: by distance, query minus key; the mean over all pairs of positions.
+    Of the kind ``embedding`` it is the cosine of the vectors that are added; of ``rotation`` the
+    mean cosine of a vector with itself, rotated to both positions; of ``bias`` what is added to the
+    score of a query without content.
     """
 
-    side: str
-    layer: int | None
+    side: str  # encoder or decoder
+    layer: int | None  # None where all are equal, as for the head
     head: int | None
     kind: Kind
-    values: dict[int, float]
+    values: dict[int, float]  # by query minus key; the mean over all pairs of positions
 
 
 @torch.no_grad()
 def similarities(model: Transformer, dims: Dims) -> list[Similarity]:
     """Return how the position encodings of both stacks relate tokens by their distance.
 
-    Terms that depend on the content of queries, such as those of Shaw et al., are left out.
-
-    Args:
-        model: in evaluation mode.
-        dims: its sizes.
+    Terms that depend on the content of queries, such as those of Shaw et al., are left out. The
+    model is in evaluation mode.
     """
     device = next(model.parameters()).device
     positions = torch.arange(min(_MOST_POSITIONS, dims.max_len), device=device)
     of_model: list[Similarity] = []
     for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
-        of_model += _of_embedding(side, stack.position, positions, dims)
+        zeros = torch.zeros(1, len(positions), dims.d_model, device=device)
+        added = stack.position.embed(zeros, positions)[0]  # (P, D)
+        if added.any():
+            unit = torch.nn.functional.normalize(added, dim=-1)
+            values = _by_distance(unit @ unit.T)
+            of_model.append(Similarity(side, None, None, "embedding", values))
         layers = [
             list(_of_layer(side, layer, stack.position.at_layer(layer), positions, dims))
             for layer in range(len(stack.order))
         ]
         of_model += _merge_equal(layers)
     return of_model
-
-
-def _of_embedding(
-    side: str, encoding: Position, positions: Tensor, dims: Dims
-) -> Iterator[Similarity]:
-    zeros = torch.zeros(1, len(positions), dims.d_model, device=positions.device)
-    added = encoding.embed(zeros, positions)[0]  # (P, D)
-    if added.any():
-        unit = torch.nn.functional.normalize(added, dim=-1)
-        yield Similarity(side, None, None, "embedding", _by_distance(unit @ unit.T))
 
 
 def _of_layer(

@@ -62,12 +62,8 @@ class FlopCounter:
         """Return the floating-point operations of one training step per target token.
 
         Forward and backward. Padding is counted too, and the sum is divided by the tokens that are
-        not padding. The model does not change.
-
-        Args:
-            model: on any device.
-            batch: a typical one; the cost of attention depends on its length.
-            n_passes: how many times a step sends each batch through the model.
+        not padding. The model does not change. The batch is a typical one, since the cost of
+        attention depends on its length, and a step sends it through the model ``n_passes`` times.
         """
         on_meta = {
             name: torch.empty_like(x, device="meta").requires_grad_(isinstance(x, nn.Parameter))

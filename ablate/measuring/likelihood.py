@@ -23,29 +23,18 @@ from ablate.training.logits import autocast, logits_of_chunks
 
 @dataclass(frozen=True)
 class Likelihood:
-    """The likelihood of a split.
+    """The likelihood of a split."""
 
-    Attributes:
-        nll: negative log-likelihood per target token, in nats, EOS counted, padding not, without
-            label smoothing; perplexity is its exponential.
-        n_tokens: target tokens.
-        of_sentences: the negative log-likelihood of every pair of the split, in nats, (N,); 0 for
-            pairs that were in no batch.
-    """
-
-    nll: float
-    n_tokens: int
-    of_sentences: NDArray[np.float64]
+    nll: float  # negative log-likelihood per target token, in nats, EOS counted, padding not
+    n_tokens: int  # target tokens
+    of_sentences: NDArray[np.float64]  # of every pair of the split, in nats, (N,)
 
 
 @torch.inference_mode()
 def likelihood(model: Transformer, batches: Iterable[Batch], precision: str) -> Likelihood:
     """Measure the likelihood of batches; the model's mode stays the same.
 
-    Args:
-        model: on the device of the batches.
-        batches: of the split.
-        precision: ``fp32``, or ``bf16`` for autocast; the softmax is in fp32 either way.
+    The softmax is in fp32 in either precision.
 
     Raises:
         ValueError: if there are no batches.

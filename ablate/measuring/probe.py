@@ -113,10 +113,8 @@ def runs_at_once(share: float, n_fitting: float) -> int:
 
     They use at most half of its rate of matrix products, which only a matrix product reaches, and
     half of its memory, since a run with longer sentences than the probe's needs more.
-
-    Args:
-        share: of the device's rate of matrix products that one run reaches.
-        n_fitting: how many runs would fill the memory.
+    ``share`` of the device's rate of matrix products is what one run reaches; ``n_fitting`` runs
+    would fill the memory.
     """
     return int(max(1, min(_MOST_RUNS, 0.5 / share, 0.5 * n_fitting)))
 
@@ -146,11 +144,7 @@ def _median_seconds(
 ) -> float:
     """Return the median wall time of ``work``, repeated at least twice.
 
-    Args:
-        work: after a warm-up.
-        device: that it runs on.
-        budget: about how many seconds to repeat it.
-        ranks: all repeat it as often as the first.
+    All ranks repeat it as often as the first, for about ``budget`` seconds.
     """
     _wait(device)
     seconds = [timed(work, device)]

@@ -38,11 +38,6 @@ def score(
     only for corpora that are tokenised. ``chrf`` is chrF2 (Popović 2015). ``exact_match`` is the
     share of translations equal to their reference. All are percentages.
 
-    Args:
-        hypotheses: one per sentence.
-        references: one per sentence.
-        tokenizer: of sacreBLEU, for ``bleu``.
-        is_tokenised: whether the corpus is tokenised.
     """
     bleu = BLEU(tokenize=tokenizer, force=True)
     metrics: dict[str, Metric] = {"bleu": bleu, "chrf": CHRF()}
@@ -58,23 +53,13 @@ def score(
 
 @dataclass(frozen=True)
 class SentenceStatistics:
-    """Statistics of sentences, which sum up to the scores of a test set.
+    """Statistics of sentences, which sum up to the scores of a test set."""
 
-    Attributes:
-        bleu: (I, 10): tokens of translation and reference, n-grams that match, n-grams of the
-            translation, of the orders 1 to 4.
-        chrf: (I, 18): of the character n-grams of the orders 1 to 6 each: those of the translation,
-            of the reference, and those that match.
-        characters: of the reference, as far as the model reads it, (I,), at least 1.
-        target_tokens: of the reference as the model reads it, EOS counted, (I,).
-        nll: of the reference, in nats, (I,).
-    """
-
-    bleu: Integers
-    chrf: Integers
-    characters: Integers
-    target_tokens: Integers
-    nll: Floats
+    bleu: Integers  # (I, 10): tokens of both, n-grams that match, n-grams of the translation
+    chrf: Integers  # (I, 18): for n = 1 to 6, n-grams of the translation, the reference, and both
+    characters: Integers  # of the reference, as far as the model reads it, (I,), at least 1
+    target_tokens: Integers  # of the reference as the model reads it, EOS counted, (I,)
+    nll: Floats  # of the reference, in nats, (I,)
 
     @classmethod
     def of(
@@ -86,15 +71,10 @@ class SentenceStatistics:
         scored: Sequence[str] | None = None,
         tokenizer: str = "13a",
     ) -> SentenceStatistics:
-        """Count the statistics of translations and references.
+        """Count the statistics of translations and references, (I,) each.
 
-        Args:
-            hypotheses: (I,).
-            references: (I,).
-            target_tokens: of the references, (I,).
-            nll: of the references, in nats, (I,).
-            scored: the references as far as the NLL is theirs, (I,); None: all of them.
-            tokenizer: of sacreBLEU, for the statistics of BLEU.
+        ``scored`` are the references as far as the NLL is theirs, by default all of them. BLEU
+        is counted in tokens of ``tokenizer``, one of sacreBLEU.
         """
         read = references if scored is None else scored
         return cls(

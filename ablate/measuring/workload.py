@@ -33,20 +33,7 @@ Step = Sequence[Batch]
 
 
 class Workload:
-    """Steps to train on and sentences to decode, which do not depend on the model.
-
-    Args:
-        spec: the run.
-        prepared: its corpus.
-        device: where the work is done.
-        engine: makes the steps.
-        micro_batch_factor: how many times smaller than usual the parts of a batch are.
-
-    Attributes:
-        steps: spread over the lengths.
-        largest: a step on the largest batch of all, for the peak of memory.
-        sentences: the first of dev.
-    """
+    """Steps to train on and sentences to decode, which do not depend on the model."""
 
     def __init__(
         self,
@@ -56,12 +43,11 @@ class Workload:
         engine: str = "eager",
         micro_batch_factor: int = 1,
     ) -> None:
-        self.spec = spec
-        self.device = device
-        self.engine = engine
+        self.spec, self.device, self.engine = spec, device, engine
         self.micro_batch_factor = micro_batch_factor
+        # Spread over the lengths, and a step on the largest batch of all, for the peak of memory
         self.steps, self.largest = _steps(prepared.train, spec.training, device)
-        rows = np.arange(min(_N_SENTENCES, len(prepared.dev)))
+        rows = np.arange(min(_N_SENTENCES, len(prepared.dev)))  # the first of dev
         self.sentences = Batches(prepared.dev, 1, PAD).make(rows).to(device)
         self._vocabulary = prepared.tokenizers.vocabulary
 
@@ -101,13 +87,7 @@ class Workload:
 
 
 class TrainingWork:
-    """Makes optimizer steps, and what a run does beside them.
-
-    Args:
-        engine: makes the steps.
-        micro_batch_factor: how many times smaller than usual the parts of a batch are.
-        ema: decay of the moving average of the weights, if there is one.
-    """
+    """Makes optimizer steps, and what a run does beside them."""
 
     def __init__(self, engine: Engine, micro_batch_factor: int, ema: float | None = None) -> None:
         self._engine = engine
