@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import random
+import sys
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-import ablate.decoding
 from ablate.data.ragged import Ragged
 from ablate.data.tokenizer import BOS, EOS, PAD
 from ablate.decoding import Hypothesis, Search, batches_by_length, pad_sources, translate
+from ablate.decoding.candidates import blockwise_topk
+from ablate.decoding.translate import _max_batch_rows
 from ablate.model import Transformer
 from ablate.registry import build, choose, slots
 from tests.decoding.models import Markov, log_likelihood, small
-from tests.tiny import VOCABULARY, scrambled, tiny
+from tests.tiny import VOCABULARY, alternatives, scrambled, tiny
 
 CPU = torch.device("cpu")
 
@@ -38,11 +41,6 @@ def sources(n: int = 40, n_ids: int = 50, longest: int = 10, seed: int = 0) -> l
 
 def tokens_of(actual: list[list[Hypothesis]]) -> list[list[list[int]]]:
     return [[hypothesis.tokens for hypothesis in sentence] for sentence in actual]
-
-
-def test_the_package_registers_what_it_holds() -> None:
-    assert {"greedy", "beam"} <= set(slots()["decoding"])
-    assert ablate.decoding.__all__
 
 
 @pytest.mark.parametrize("scrambles", [True, False], ids=["scrambled", "fresh"])
@@ -93,20 +91,6 @@ def test_a_translation_ends_at_the_limit_at_its_own_price(
             expected = log_likelihood(model, source, hypothesis.tokens)
             assert hypothesis.log_p == pytest.approx(expected, rel=1e-5)
             assert hypothesis.log_p < -15.0
-
-
-def test_the_model_is_not_asked_beyond_its_max_len(search: Search) -> None:
-    model = small(max_len=6)
-    actual = translate(model, search, [[4, 5, 4, 5, 4, EOS]], 60, CPU)
-    assert len(actual[0][0].tokens) <= 5
-
-
-def test_lengths_can_be_forced(search: Search) -> None:
-    model, sentences = small(), sources(6, n_ids=6)
-    lengths = [1, 5, 3, 8, 8, 2]
-    with torch.inference_mode():
-        actual = search.search(model, pad_sources(sentences), torch.tensor(lengths))
-    assert [{len(h.tokens) + 1 for h in sentence} for sentence in actual] == [{n} for n in lengths]
 
 
 def test_the_order_of_the_input_is_kept(search: Search) -> None:
@@ -179,3 +163,55 @@ def test_padding_fills_up_at_the_end() -> None:
     ids = pad_sources([np.array([4, EOS], dtype=np.int32), [EOS]])
     assert ids.tolist() == [[4, EOS], [EOS, PAD]]
     assert ids.dtype == torch.long
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [(n, o) for n, entry in slots()["decoding"].items() for o in entry.options.model_fields],
+)
+def test_every_option_changes_what_is_found(name: str, option: str) -> None:
+    model, src = small(vocabulary=VOCABULARY), pad_sources(sources(16, longest=8))
+    if option == "max_extra":  # translations must reach their limits
+        assert model.embedding.bias is not None
+        torch.nn.init.constant_(model.embedding.bias[EOS], -10.0)
+    with torch.no_grad():
+
+        def actual(**options: Any) -> list[list[Hypothesis]]:
+            return build(Search, choose(Search, name, **options)).search(model, src)
+
+        usual = actual()
+        entry = slots()["decoding"][name]
+        values = [0] if option == "max_extra" else list(alternatives(entry, option))
+        assert values
+        for value in values:
+            if option == "n_best" and value > 5:
+                continue  # more than there are beams
+            assert actual(**{option: value}) != usual, value
+
+
+@pytest.mark.parametrize("n_ids", [7, 300, 511, 2560, 5000])
+@pytest.mark.parametrize("k", [1, 5])
+def test_the_largest_numbers_are_those_of_topk(n_ids: int, k: int) -> None:
+    """Wherever they stand: in one block, in many, or in what no block holds.
+
+    There are so many rows that their number is not mistaken for that of the ids.
+    """
+    generator = torch.Generator().manual_seed(n_ids)
+    x = torch.randn(2, 576, n_ids, generator=generator)
+    x[0, 0, -k:] += 10
+    x[0, 1, :k] += 10
+    x[1, 0, 1:] = -torch.inf
+    actual, places = blockwise_topk(x, k)
+    assert torch.equal(actual, x.topk(k).values)
+    assert torch.equal(x.gather(-1, places), actual)
+    assert all(len(set(row)) == k for row in places.flatten(0, 1).tolist())
+
+
+def test_the_caches_of_a_batch_fill_a_sixteenth_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys and values of two layers in float32, twice to be reordered, for each of five beams."""
+    model, beam = tiny(n_layers=2), build(Search, choose(Search, "beam", size=5))
+    n_bytes = 4 * 2 * 2 * (2 * 32) * model.max_len * 5  # of a sentence
+    for n_total, n_rows in ((16 * 7 * n_bytes, 7), (16 * 7 * n_bytes - 16, 6), (n_bytes, 1)):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, total=n_total: (0, total))
+        assert _max_batch_rows(model, beam, torch.device("cuda")) == n_rows
+    assert _max_batch_rows(model, beam, CPU) == sys.maxsize

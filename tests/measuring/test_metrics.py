@@ -1,19 +1,25 @@
-"""Scores against sacreBLEU's own command line."""
+"""Scores against sacreBLEU's own command line, and against the sums of their statistics."""
 
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from ablate.measuring import score
+from ablate.analysis.sentences import bleu, chrf
+from ablate.measuring import SentenceStatistics, cut_text, score
 
 REFERENCES = ["A man in a Red shirt , sitting .", "two dogs run", "ein Hund läuft schnell", "x"]
 HYPOTHESES = ["a man in a red shirt , sitting .", "two dogs ran fast", "ein Hund läuft", "x"]
+TOKENS = np.array([9, 4, 5, 2])
+NLL = np.array([3.25, 0.5, 7.0, 1.125])
 
 
 def command_line(tmp_path: Path, *options: str) -> dict[str, Any]:
@@ -65,3 +71,50 @@ def test_exact_match_is_a_percentage() -> None:
         ]
         == 75
     )
+
+
+@pytest.fixture
+def statistics() -> SentenceStatistics:
+    return SentenceStatistics.of(HYPOTHESES, REFERENCES, TOKENS, NLL)
+
+
+def test_the_sums_give_the_scores_of_the_run(statistics: SentenceStatistics) -> None:
+    scores = score(HYPOTHESES, REFERENCES, is_tokenised=False)
+    assert bleu(statistics.bleu.sum(axis=0).astype(float)) == pytest.approx(scores["bleu"])
+    assert chrf(statistics.chrf.sum(axis=0).astype(float)) == pytest.approx(scores["chrf"])
+
+
+def test_bits_are_per_character_of_the_reference(statistics: SentenceStatistics) -> None:
+    n_characters = sum(len(line) for line in REFERENCES)
+    assert statistics.bits_per_character == pytest.approx(11.875 / math.log(2) / n_characters)
+
+
+def test_a_reference_that_is_cut_counts_as_far_as_it_is_read() -> None:
+    lines = ["one  two three", "one two ", "one", ""]
+
+    def encode(sentences: Sequence[str]) -> list[list[int]]:
+        return [[*map(len, sentence.split()), 0] for sentence in sentences]
+
+    n_tokens = np.array([3, 3, 2, 1])
+    text = cut_text(lines, n_tokens, encode)
+    assert text == ["one  two", *lines[1:]]
+    statistics = SentenceStatistics.of(lines, lines, n_tokens, NLL, text)
+    assert statistics.characters.tolist() == [8, 8, 3, 1]
+    assert cut_text(lines, np.array([4, 3, 2, 1]), encode) == lines
+
+
+def test_what_is_written_reads_back(statistics: SentenceStatistics) -> None:
+    read = SentenceStatistics.from_csv(statistics.to_csv())
+    for name in ("bleu", "chrf", "characters", "target_tokens", "nll"):
+        assert getattr(read, name).tolist() == getattr(statistics, name).tolist()
+
+
+@pytest.mark.parametrize("text", ["", "a,b\n1,2\n"])
+def test_another_file_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="columns"):
+        SentenceStatistics.from_csv(text)
+
+
+def test_a_cut_file_is_refused(statistics: SentenceStatistics) -> None:
+    with pytest.raises(ValueError, match="columns"):
+        SentenceStatistics.from_csv(statistics.to_csv()[:-40])

@@ -15,7 +15,6 @@ from ablate.config import RunSpec
 from ablate.data.batches import Batches, Encoded
 from ablate.data.ragged import Ragged
 from ablate.data.tokenizer import EOS, PAD
-from ablate.errors import StoppedError
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.parts.objective import Objective
@@ -115,16 +114,3 @@ def run(
     model, should_stop = fresh(spec), itertools.chain(stops, itertools.repeat(False))
     changed_job = replace(job(spec, folder), **changes)
     return train(model, changed_job, progress, lambda: next(should_stop)), model
-
-
-def run_with_interruptions(spec: RunSpec, folder: Path) -> tuple[TrainingResult, Transformer]:
-    """Train with at least four interruptions, each after one step more than the one before."""
-    n_stops = 0
-    while True:
-        try:
-            result = run(spec, folder, [*[False] * (n_stops + 2), True])
-        except StoppedError:
-            n_stops += 1
-        else:
-            assert n_stops >= 4
-            return result

@@ -14,7 +14,7 @@ from ablate.config import RunSpec
 from ablate.training import TrainingResult, train
 from ablate.training.averaging import MovingAverage
 from tests.tiny import PARTS, thin
-from tests.training.reversal import fresh, job, run_spec, run_with_interruptions
+from tests.training.reversal import fresh, job, run_spec
 
 Weights = dict[str, Tensor]
 
@@ -45,24 +45,6 @@ def test_after_n_steps_it_is_the_closed_form(decay: float, n: int) -> None:
     for seed in range(n):
         moving.add(model(seed).state_dict())
     torch.testing.assert_close(moving.mean(n), closed_form(steps, decay), atol=1e-11, rtol=1e-9)
-
-
-def test_weights_that_stand_still_are_their_own_average() -> None:
-    moving = MovingAverage(model().state_dict(), 0.99)
-    for n in range(1, 6):
-        moving.add(model(3).state_dict())
-        torch.testing.assert_close(moving.mean(n), dict(model(3).state_dict()))
-
-
-def test_a_longer_memory_stays_nearer_to_the_past() -> None:
-    def distance(decay: float) -> float:
-        moving = MovingAverage(model().state_dict(), decay)
-        for seed in range(5):
-            moving.add(model(seed).state_dict())
-        latest = model(4).state_dict()
-        return sum(float((w - latest[name]).norm()) for name, w in moving.mean(5).items())
-
-    assert distance(0.01) < distance(0.5) < distance(0.95)
 
 
 def test_it_keeps_copies_and_leaves_the_model_alone() -> None:
@@ -136,23 +118,3 @@ def test_averaging_does_not_show_in_training(tmp_path: Path) -> None:
         assert trained.averaged_steps == ([] if folder == "moving" else [30])
         assert (tmp_path / folder / "snapshots").exists() == (folder == "last")
     pd.testing.assert_frame_equal(curves[0], curves[1])
-
-
-@pytest.mark.train
-def test_an_interrupted_run_ends_bit_for_bit_like_one_that_was_not(tmp_path: Path) -> None:
-    spec = run_spec(average={"ema": 0.9}, accumulate=2, evaluate_every="epoch", clip=1.0)
-    _, whole, _ = go(spec, tmp_path / "whole")
-    interrupted = run_with_interruptions(spec, tmp_path / "parts")[1].state_dict()
-    assert all(torch.equal(w, interrupted[name]) for name, w in whole.items())
-    _, again, steps = go(spec, tmp_path / "parts")
-    assert not steps
-    assert all(torch.equal(w, again[name]) for name, w in whole.items())
-
-
-@pytest.mark.train
-def test_the_decay_changes_the_outcome(tmp_path: Path) -> None:
-    one, other = (
-        go(run_spec(steps=5, average={"ema": decay}), tmp_path / str(decay))[1]
-        for decay in (0.5, 0.6)
-    )
-    assert any(not torch.equal(w, other[name]) for name, w in one.items())

@@ -266,16 +266,6 @@ def trained(
 
 
 @pytest.mark.train
-def test_a_run_with_the_self_check_ends_as_one_without(
-    machine: CudaMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    checked, _ = trained(machine, tmp_path / "checked")
-    monkeypatch.setattr(SelfCheck, "after_step", lambda _: None)
-    unchecked, _ = trained(machine, tmp_path / "unchecked")
-    torch.testing.assert_close(checked, unchecked, atol=0.0, rtol=0.0)
-
-
-@pytest.mark.train
 def test_a_run_that_is_continued_ends_as_any_other(
     machine: CudaMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,11 +13,11 @@ from ablate.config import RunSpec
 from ablate.cuda_graphs import GraphCapturer
 from ablate.data.batches import Batch, Batches
 from ablate.data.tokenizer import PAD
-from ablate.errors import EngineError, SpecError, StoppedError
+from ablate.errors import SpecError
 from ablate.model import Transformer
 from ablate.parts.feed_forward import Relu
 from ablate.registry import slots
-from ablate.training.engines import Eager, Engine, make_engine, resolve
+from ablate.training.engines import NAMES, Eager, Engine, make_engine, random_draws, resolve
 from ablate.training.engines import compiled as compiled_module
 from ablate.training.engines import cuda_graph as graph_module
 from ablate.training.engines.compiled import OPTIONS
@@ -32,7 +29,7 @@ from ablate.training.plan import BatchStream
 from ablate.training.step import StepConfig, make_optimizer, set_lr
 from tests import tape
 from tests.tiny import OBJECTIVES, PARTS, mixed, mixtures, some_batch, thin
-from tests.training.reversal import fresh, make_step_config, pairs, run, run_spec
+from tests.training.reversal import fresh, make_step_config, pairs, run_spec
 
 CPU = torch.device("cpu")
 
@@ -316,16 +313,6 @@ def test_sources_are_hardly_lengthened(n: int, expected: int) -> None:
     assert graph_module.padded_length(n) == expected
 
 
-@pytest.mark.train
-def test_the_number_of_captures_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph_module, "_MOST_CAPTURES", 2)
-    expected, _ = losses("eager")
-    actual, engine = losses("cuda_graph")
-    assert isinstance(engine, CudaGraph)
-    assert engine.n_captures == 2
-    assert actual == pytest.approx(expected, abs=1e-4)
-
-
 def of_length(n_src: int) -> Batch:
     """Return two pairs with sources of ``n_src`` tokens."""
     tgt = torch.full((2, 5), 5)
@@ -348,38 +335,6 @@ DATA_DEPENDENT = [reads_a_number, branches_on_a_number, makes_a_shape_of_numbers
 """Changes of a part's output after which it cannot be captured."""
 
 
-@pytest.mark.train
-@pytest.mark.parametrize("change", DATA_DEPENDENT)
-def test_a_part_that_depends_on_numbers_ends_the_process(
-    change: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(GraphCapturer, "capture", tape.capture)
-    forward = Relu.forward
-    monkeypatch.setattr(Relu, "forward", lambda *args: change(forward(*args)))
-    with pytest.raises(EngineError, match="a training step could not be captured as a CUDA graph"):
-        losses("cuda_graph")
-
-
-@pytest.mark.train
-def test_an_interrupted_run_on_graphs_ends_like_one_that_was_not(tmp_path: Path) -> None:
-    spec = run_spec(accumulate=2, average={"last": 2})
-
-    go = partial(run, spec, engine="cuda_graph")
-    result, whole = go(tmp_path / "whole")
-    with pytest.raises(StoppedError):
-        go(tmp_path / "parts", [*[False] * 11, True])
-    _, interrupted = go(tmp_path / "parts")
-    assert (result.engine, result.engine_note) == ("cuda_graph", "")
-    actual, expected = (dict(model.state_dict()) for model in (interrupted, whole))
-    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.train
-def test_a_result_names_its_engine(tmp_path: Path) -> None:
-    trained, _ = run(run_spec(), tmp_path)
-    assert (trained.engine, trained.engine_note, trained.engine_seconds) == ("eager", "", 0.0)
-
-
 def test_auto_is_what_suits_the_device() -> None:
     assert resolve("auto", "cpu") == "data_parallel"
     assert resolve("auto", "cuda") == "cuda_graph"
@@ -392,8 +347,23 @@ def test_auto_is_what_suits_the_device() -> None:
         resolve("fast", "cpu")
 
 
-def test_the_eager_engine_warns_of_nothing() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        engine, _ = prepared("eager", run_spec())
-    assert engine.note == ""
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "auto"])
+def test_every_engine_has_a_scheme(name: str) -> None:
+    known = {
+        "data_parallel": "micro_batches",
+        "cuda_graph": "padded_batch",
+        "fully_sharded": "ranks",
+    }
+    training = run_spec(batch_tokens=4096).training
+    assert random_draws(name, training) == known.get(name, "whole_batch")
+
+
+@pytest.mark.parametrize(
+    ("n_tokens", "scheme"),
+    [(640, "whole_batch"), (2999, "whole_batch"), (3000, "micro_batches")],
+)
+def test_batches_that_are_never_split_draw_as_the_eager_engine_does(
+    n_tokens: int, scheme: str
+) -> None:
+    training = run_spec(batch_tokens=n_tokens).training
+    assert random_draws("data_parallel", training) == scheme

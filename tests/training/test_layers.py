@@ -67,9 +67,7 @@ def test_a_run_records_its_first_steps_and_then_ever_fewer(tmp_path: Path) -> No
     assert rows["layer"].unique().tolist() == ["embedding", "encoder 1", "decoder 1"]
     square = (rows["gradient_norm"] ** 2).groupby(rows["step"]).sum()
     norms = pd.read_csv(tmp_path / "curve.csv").set_index("step")["gradient_norm"]
-    assert (square**0.5).tolist() == pytest.approx(norms[square.index].tolist(), rel=1e-4), (
-        "the norms of the layers must add up to that of the whole gradient, before it is clipped"
-    )
+    assert (square**0.5).tolist() == pytest.approx(norms[square.index].tolist(), rel=1e-4)
 
 
 def test_steps_grow_apart_and_do_not_depend_on_the_length_of_the_run() -> None:
@@ -99,14 +97,6 @@ def test_what_continues_adds_to_what_there_was() -> None:
     engine.step()
     recorder.after_step(2)
     assert [row["step"] for row in earlier] == [1, 2, 2]
-
-
-def test_a_step_that_is_not_recorded_asks_for_nothing() -> None:
-    engine = FakeEngine()
-    recorder = LayerRecorder(engine, [])  # type: ignore[arg-type]
-    recorder.before_step(8)
-    assert engine.before_update is None
-    assert not is_recorded(8)
 
 
 def test_no_gradient_is_no_row() -> None:

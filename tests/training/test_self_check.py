@@ -284,22 +284,6 @@ def test_workers_follow_into_evaluation_mode_and_back() -> None:
     assert losses[0] == losses[1]
 
 
-@pytest.fixture
-def checks(monkeypatch: pytest.MonkeyPatch) -> list[Engine]:
-    """Return the engines that are checked, as they are."""
-    checked: list[Engine] = []
-    after_step = SelfCheck.after_step
-
-    def count(check: SelfCheck) -> None:
-        was_due = check._is_due
-        after_step(check)
-        if was_due and not check._is_due:
-            checked.append(check._engine)
-
-    monkeypatch.setattr(SelfCheck, "after_step", count)
-    return checked
-
-
 def trained(folder: Path, engine: str) -> dict[str, Tensor]:
     return dict(run(run_spec(dropout=0.1), folder, engine=engine)[1].state_dict())
 
@@ -307,19 +291,20 @@ def trained(folder: Path, engine: str) -> dict[str, Tensor]:
 @pytest.mark.train
 @pytest.mark.parametrize("name", ["data_parallel", "cuda_graph"])
 def test_a_run_is_checked_once_and_ends_as_without(
-    name: str, tmp_path: Path, checks: list[Engine], monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    names: list[str] = []
+
+    def note(engine: Engine, batch: Batch) -> None:
+        names.append(engine.name)
+        compare(engine, batch)
+
+    monkeypatch.setattr("ablate.training.engines.self_check.compare", note)
     checked = trained(tmp_path / "checked", name)
-    assert [engine.name for engine in checks] == [name]
+    assert names == [name]
     monkeypatch.setattr(SelfCheck, "after_step", lambda _: None)
     unchecked = trained(tmp_path / "unchecked", name)
     torch.testing.assert_close(checked, unchecked, atol=0.0, rtol=0.0)
-
-
-@pytest.mark.train
-def test_the_eager_engine_is_not_checked(tmp_path: Path, checks: list[Engine]) -> None:
-    trained(tmp_path, "eager")
-    assert checks == []
 
 
 def test_an_engine_that_is_wrong_ends_the_run(

@@ -62,9 +62,7 @@ def test_one_that_later_ones_will_replace_is_not_written(tmp_path: Path) -> None
     for step, n_left in ((10, 3), (20, 2), (30, 1), (40, 0)):
         kept.add(model_of(step), step, 1.0, n_left)
     assert kept.steps == [30, 40]
-    assert sorted(file.stem for file in tmp_path.iterdir()) == ["30", "40"], (
-        "a snapshot must be written only if fewer than two will follow"
-    )
+    assert sorted(file.stem for file in tmp_path.iterdir()) == ["30", "40"]
     single = Snapshots(tmp_path / "one", Average())
     single.add(model_of(1), 10, 1.0, 1)
     assert single.steps == [], "of one snapshot to keep, one that another follows is none"
@@ -108,9 +106,7 @@ def test_damage_is_noticed_and_an_entry_without_a_hash_is_trusted(tmp_path: Path
         del entry["sha256"]
     assert Snapshots(tmp_path, Average(last=2), without_hash).are_intact()
     file.unlink()
-    assert not Snapshots(tmp_path, Average(last=2), without_hash).are_intact(), (
-        "a file that is missing must be noticed"
-    )
+    assert not Snapshots(tmp_path, Average(last=2), without_hash).are_intact()
 
 
 def test_averages_of_an_optimizer_are_in_the_model_only_meanwhile() -> None:

@@ -15,7 +15,7 @@ from ablate.data.tokenizer import PAD
 from ablate.registry import slots
 from ablate.training.engines import Eager
 from ablate.training.engines.cuda_graph import CudaGraph
-from ablate.training.plan import BatchStream, count_steps
+from ablate.training.plan import BatchStream
 from ablate.training.step import StepResult, make_optimizer, set_lr
 from tests.training.reversal import fresh, make_step_config, pairs, run_spec
 
@@ -68,24 +68,6 @@ def test_bf16_is_near_fp32() -> None:
     half, _ = step(1, 64, precision="bf16")
     assert full.loss != half.loss
     torch.testing.assert_close(full.loss, half.loss, rtol=0.02, atol=0)
-
-
-@pytest.mark.parametrize(
-    ("training", "steps"),
-    [
-        ({"steps": 7}, lambda n, tokens: 7),
-        ({"steps": None, "epochs": 3}, lambda n, tokens: 3 * n),
-        ({"steps": None, "epochs": 3, "accumulate": 2}, lambda n, tokens: 3 * n // 2),
-        ({"steps": None, "target_tokens": 1}, lambda n, tokens: 1),
-        ({"steps": None, "target_tokens": 2 * 472}, lambda n, tokens: 2 * n),
-    ],
-)
-def test_steps_of_a_training(training: dict[str, Any], steps: Any) -> None:
-    spec = run_spec(**training).training
-    batches = Batches(pairs(), 64, PAD)
-    n_tokens = sum(batches.count_tokens(rows) for rows in batches.epoch(1, 0))
-    assert n_tokens == 472
-    assert count_steps(spec, batches, seed=1) == steps(batches.n_per_epoch, n_tokens)
 
 
 def test_a_stream_goes_on_anywhere() -> None:
