@@ -30,10 +30,7 @@ _LONGEST = max(map(len, _MAGIC))
 class Unpacked:
     """The content of a file that is packed by gzip or xz, or by nothing, to be read in order.
 
-    Args:
-        file: at its beginning.
-        name: for messages.
-        unpack: returns its content; by default its first bytes tell how it is packed.
+    By default its first bytes tell how it is packed. Messages have the ``name``.
     """
 
     def __init__(

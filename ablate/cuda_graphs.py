@@ -42,7 +42,12 @@ class GraphCapturer:
         if self._is_cuda:
             self._stream = torch.cuda.Stream(device)
             self._pool = torch.cuda.graph_pool_handle()
-            self._pool_graph = self._make_pool_graph()
+            # Keeps the pool alive: one without graphs cannot be used again. For its first graph the
+            # generator makes a tensor, which only inference mode could write to if made in it
+            with torch.inference_mode(False):
+                with self._on_stream():
+                    x = torch.zeros(1, device=device)
+                self._pool_graph, _ = self._capture(lambda: x + 1)
 
     @property
     def n_captures(self) -> int:
@@ -61,10 +66,8 @@ class GraphCapturer:
     def capture(self, name: str, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
         """Return a function that does the work; this call does not.
 
-        Args:
-            name: of the work, for the error.
-            work: must have been done before (`warm_up`), because the allocations and look-ups of
-                its first time must not be captured.
+        The work must have been done before (`warm_up`), because the allocations and look-ups of its
+        first time must not be captured. The error has the ``name``.
 
         Raises:
             EngineError: if the work cannot be captured, for example because it reads a number.
@@ -93,28 +96,23 @@ class GraphCapturer:
         graph.replay()
         return result
 
-    def _make_pool_graph(self) -> torch.cuda.CUDAGraph:
-        """Return a graph that keeps the pool alive: a pool without graphs cannot be used again.
-
-        For its first graph the generator makes a tensor. A tensor made in inference mode could not
-        be written to outside of it, so this graph is not captured in inference mode.
-        """
-        with torch.inference_mode(False):
-            with self._on_stream():
-                x = torch.zeros(1, device=self._device)
-            return self._capture(lambda: x + 1)[0]
-
     def _capture(self, work: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
         graph = torch.cuda.CUDAGraph()
-        with self._on_stream(), _no_garbage_collection():
-            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-            try:
-                result = work()
-            except BaseException:
-                with suppress(RuntimeError):  # the first error says more
-                    graph.capture_end()
-                raise
-            graph.capture_end()
+        was_enabled = gc.isenabled()
+        gc.disable()  # it might destroy a graph during the capture of another
+        try:
+            with self._on_stream():
+                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+                try:
+                    result = work()
+                except BaseException:
+                    with suppress(RuntimeError):  # the first error says more
+                        graph.capture_end()
+                    raise
+                graph.capture_end()
+        finally:
+            if was_enabled:
+                gc.enable()
         return graph, result
 
     @contextmanager
@@ -152,15 +150,3 @@ def usual_kernels() -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(True, warn_only=warn_only)
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Disable garbage collection, which might destroy a graph during the capture of another."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

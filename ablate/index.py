@@ -25,21 +25,15 @@ SETTLED_NS = 2 * 10**9
 
 
 class Heading(NamedTuple):
-    """What lists show of a record.
-
-    Attributes:
-        experiment: the first for which it was trained; None if the record has none, like the rest.
-        bleu: on its first test set.
-        is_replaced: whether another run was made instead.
-    """
+    """What lists show of a record, None where it has no such key."""
 
     status: str
-    experiment: str | None = None
+    experiment: str | None = None  # the first for which it was trained
     row: str | None = None
     seed: int | None = None
-    bleu: float | None = None
+    bleu: float | None = None  # on its first test set
     finished: str | None = None
-    is_replaced: bool = False
+    is_replaced: bool = False  # whether another run was made instead
 
     @property
     def label(self) -> str:
@@ -54,10 +48,7 @@ _Entries = dict[str, tuple[_State, Heading]]
 def headings(runs: Path, read: Callable[[str], Heading | None]) -> dict[str, Heading]:
     """Return the heading of every record below a folder, by hash and in its order.
 
-    Args:
-        runs: the folder.
-        read: returns the heading of the record of the run with a hash; None if it is damaged, or
-            gone.
+    ``read`` returns the heading of the run with a hash; None if its record is damaged, or gone.
     """
     file, now = runs / "index.json", time.time_ns()
     known, entries, found = _load(file), _Entries(), dict[str, Heading]()

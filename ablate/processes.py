@@ -30,9 +30,8 @@ STACK_SIGNAL = signal.SIGUSR1
 def die_with_parent(parent: int | None = None) -> None:
     """Make Linux kill this process when its parent ends in any way; forks do not inherit this.
 
-    Args:
-        parent: the id of the parent. If it has ended before this call, this process ends at once;
-            without the id that goes unnoticed.
+    If the parent with that id has ended before, this process ends at once; without the id that goes
+    unnoticed.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -92,10 +91,8 @@ def print_stacks_on_signal() -> None:
 def request_stacks(pid: int) -> list[str]:
     """Send `STACK_SIGNAL` to a process and its descendants, if they print their stacks; on Linux.
 
-    One after another: ranks share a log, and stacks are written piece by piece.
-
-    Returns:
-        The processes that cannot handle it, with the reason.
+    One after another: ranks share a log, and stacks are written piece by piece. Returns the
+    processes that cannot handle it, with the reason.
     """
     unable = []
     for each in (pid, *descendants(pid)):
@@ -124,11 +121,7 @@ def is_true_within(seconds: float, condition: Callable[[], bool]) -> bool:
 
 
 def exit_reason(status: int) -> str:
-    """Return in words how a process ended.
-
-    Args:
-        status: its exit status; less than 0 if a signal has killed it.
-    """
+    """Return in words how a process ended; its status is less than 0 if a signal has killed it."""
     if status >= 0:
         return f"exit status {status}"
     guess = " (out of memory?)" if -status == signal.SIGKILL else ""

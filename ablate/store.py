@@ -80,7 +80,7 @@ class Store:
     def load(self, run: str) -> dict[str, Any] | None:
         """Return the record of the run with this hash; None if it has not ended.
 
-        A record that is damaged counts as none, with a `DamagedFileWarning`.
+        A damaged file counts as none, with a `DamagedFileWarning`, here and for probes and matches.
         """
         effect = "the run counts as not done, and `ablate run` makes it again"
         return _read_unless_damaged(self.path(run) / "record.json", read_record, effect)
@@ -150,10 +150,7 @@ class Store:
         return read_translations(self.path(record["hash"]) / translations_file(test_set), record)
 
     def load_probe(self, key: str) -> dict[str, Any] | None:
-        """Return the measurements of the probe with this key; None if it has not run.
-
-        Damaged ones count as none, with a `DamagedFileWarning`.
-        """
+        """Return the measurements of the probe with this key; None if it has not run."""
         effect = "the speed of its row counts as not measured, and `ablate run` measures it again"
         return _read_unless_damaged(self.probe_path(key), read_probe, effect)
 
@@ -162,10 +159,7 @@ class Store:
         write_whole(self.probe_path(key), _dump(probe))
 
     def load_match(self, key: str) -> dict[str, Any] | None:
-        """Return what was measured to make a row as slow as its baseline; None if nothing was.
-
-        A damaged file counts as none, with a `DamagedFileWarning`.
-        """
+        """Return what was measured to make a row as slow as its baseline; None if nothing was."""
         effect = "it counts as not measured, and `ablate run` measures it again"
         return _read_unless_damaged(self.match_path(key), read_match, effect)
 
@@ -178,13 +172,8 @@ class Store:
         """Lock the run with this hash against every other process.
 
         Waits while another process has the lock, which ends with that process, however it ends.
-
-        Args:
-            run: the hash.
-            should_stop: called very often while waiting; True ends it.
-
-        Yields:
-            Whether the lock is held; False only after ``should_stop``.
+        Yields whether the lock is held: False only after ``should_stop``, which is called very
+        often while waiting.
 
         Raises:
             StoreError: if the folder cannot be written to, is a link, or its file system has no
@@ -209,9 +198,8 @@ class Store:
     def find(self, run: str) -> dict[str, Any]:
         """Return the record of a run, or of the run that replaced it.
 
-        Args:
-            run: its folder, the first characters of its hash, or ``experiment:row:seed``, with
-                the names that it was first trained under.
+        It is named by its folder, the first characters of its hash, or ``experiment:row:seed``,
+        with the names that it was first trained under.
 
         Raises:
             StoreError: if there is no such run, or more than one.

@@ -89,10 +89,7 @@ def listed(items: Iterable[object]) -> str:
 def and_list(items: Sequence[str], most: int | None = None) -> str:
     """Return ``a``, ``a and b`` or ``a, b and c``.
 
-    Args:
-        items: at least one.
-        most: how many are named at most, 2 or more; of a longer list the last name gives way to how
-            many more there are. None names all.
+    Of a list of more than ``most``, 2 or more, the last name gives way to how many more there are.
     """
     if most is not None and len(items) > most:
         items = [*items[: most - 1], f"{len(items) - most + 1} more"]

@@ -26,9 +26,7 @@ def atomic_write(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     pipe is written to as it is: a file in its place would break what else uses it. What it holds
     stays, as where ``>>`` has put a file behind ``/dev/stdout``.
 
-    Args:
-        path: the file.
-        mode: ``wb``, or ``w`` for text in UTF-8.
+    ``mode`` is ``wb``, or ``w`` for text in UTF-8.
 
     Raises:
         OSError: if the file cannot be written; its old content is then still there.
@@ -64,11 +62,7 @@ def _system_errors(path: Path) -> Iterator[None]:
 
 
 def write_whole(path: Path, content: str) -> None:
-    """Write a text file atomically.
-
-    Raises:
-        OSError: if that fails; the old content is then still there.
-    """
+    """Write a text file atomically; an error leaves the old content."""
     with atomic_write(path, "w") as stream:
         stream.write(content)
 
@@ -77,15 +71,8 @@ def remove_tree(path: Path, *, first: str = "", ignore_errors: bool = False) -> 
     """Remove a folder with its files; of a link, the link alone.
 
     Links in the folder are removed and not followed, even if one replaces a folder meanwhile. A
-    folder in which a file system is mounted stays as it is, with all its files.
-
-    Args:
-        path: the folder; it may be reached through links.
-        first: the name of a file in it that no interruption may leave; empty for none.
-        ignore_errors: whether what cannot be removed is left without an error.
-
-    Raises:
-        OSError: if something cannot be removed.
+    folder in which a file system is mounted stays as it is, with all its files. The file ``first``
+    in it goes first, so that no interruption leaves it.
     """
     with suppress(OSError) if ignore_errors else nullcontext():
         if path.is_symlink():
@@ -128,11 +115,12 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, str | float | None]]) -> N
     """Write rows of the same columns atomically, None and NaN as empty cells.
 
     Writes the same bytes as pandas, which takes longer to import than the file takes to write.
-
-    Raises:
-        OSError: if that fails; the old content is then still there.
     """
-    write_whole(path, csv_text([{key: _cell(row[key]) for key in row} for row in rows]))
+    cells = [
+        {key: None if isinstance(x, float) and math.isnan(x) else x for key, x in row.items()}
+        for row in rows
+    ]
+    write_whole(path, csv_text(cells))
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -171,10 +159,6 @@ def _quoted(value: Any) -> Any:
         return value
     text = printable(value)
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
-
-
-def _cell(value: str | float | None) -> str | float | None:
-    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _is_stream(path: Path) -> bool:
