@@ -1,6 +1,5 @@
 """Training: the loop, its checkpoints, and the averaging of weights."""
 
-from ablate.training.loop import train
-from ablate.training.progress import Progress, TrainingResult
+from ablate.training.loop import Progress, TrainingResult, train
 
 __all__ = ["Progress", "TrainingResult", "train"]

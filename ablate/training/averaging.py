@@ -33,10 +33,7 @@ class Snapshot(TypedDict):
 class Snapshots:
     """The snapshots that the average will need, as files ``<folder>/<step>.safetensors``.
 
-    Args:
-        folder: of the files.
-        average: which snapshots to keep.
-        entries: those of an earlier process, when a run continues.
+    ``entries`` are those of an earlier process, when a run continues.
     """
 
     def __init__(self, folder: Path, average: Average, entries: Iterable[Snapshot] = ()) -> None:
@@ -104,12 +101,8 @@ class MovingAverage:
     """The exponential moving average of the weights after every step, with bias correction.
 
     After n steps the weights of step i have a share proportional to decay^(n - i), and the shares
-    add up to 1, as in Adam (Kingma & Ba 2015, sec. 3).
-
-    Args:
-        weights: of the model, by name; for the shapes and the device.
-        decay: the average is over about the last 1 / (1 - decay) steps.
-        state: of an earlier process, when a run continues.
+    add up to 1, as in Adam (Kingma & Ba 2015, sec. 3). When a run continues, ``state`` is that of
+    an earlier process.
     """
 
     def __init__(

@@ -60,11 +60,7 @@ ForwardHidden = Callable[[Transformer, Tensor, Tensor], tuple[Tensor, list[Tenso
 
 
 def forward_hidden(model: Transformer, src: Tensor, tgt: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """Send ``src`` (B, S) and ``tgt`` (B, T) through both stacks.
-
-    Returns:
-        The last hidden states, (B, T, D), and the losses that parts add, () each.
-    """
+    """Return the last hidden states, (B, T, D), and the losses that parts add, () each."""
     aux_losses: list[Tensor] = []
     return model.hidden(tgt, model.encode(src, aux_losses), aux_losses), aux_losses
 

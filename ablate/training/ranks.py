@@ -58,9 +58,7 @@ def process_group(device: torch.device) -> Iterator[Ranks]:
     """Join the process group that the environment describes in the variables of ``torchrun``.
 
     Gradients are summed by NCCL on GPUs and by gloo on a CPU; CPU tensors always go through gloo.
-
-    Args:
-        device: its kind counts; of several GPUs each rank takes that of its local rank.
+    Of several GPUs each rank takes that of its local rank.
 
     Source: https://docs.pytorch.org/docs/stable/elastic/run.html, "Environment Variables".
     """

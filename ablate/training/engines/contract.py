@@ -23,12 +23,8 @@ class Engine(ABC):
     """Makes the optimizer steps of one run: gradients, clipping, update.
 
     A subclass computes the gradient of a batch, and may execute the update in its own way. What a
-    step consists of is defined here.
-
-    Args:
-        model: in training mode, on the device of the batches to come.
-        step_config: how a step is made.
-        optimizer: of the model's parameters; the caller of `step` sets its learning rate.
+    step consists of is defined here. The model is in training mode, on the device of the batches to
+    come; the caller of `step` sets the learning rate of the optimizer.
     """
 
     name: ClassVar[str]  # as in records
@@ -87,11 +83,7 @@ class Engine(ABC):
         """
 
     def step(self, batches: Sequence[Batch]) -> StepResult:
-        """Make one step on ``batches``, which count as one large batch.
-
-        Raises:
-            EngineError: if the process cannot go on with this engine.
-        """
+        """Make one step on ``batches``, which count as one large batch."""
         losses, n_tokens = self.accumulate(batches)
         if self.before_update is not None:
             self.before_update()

@@ -94,7 +94,13 @@ def make_engine(
     In the second case a warning and the engine's ``note`` name the part. `CudaGraph` has a capturer
     of its own by default.
     """
-    reason = _unsupported_reason(name, model, step_config)
+    reason = ""
+    if name in (CudaGraph.name, Compiled.name):
+        reason = capture_blocker(model, step_config.objective)
+    elif name == DataParallel.name:
+        is_cuda = next(model.parameters()).is_cuda
+        dependence = batch_dependence(model, step_config.objective)
+        reason = "a GPU computes batches whole" if is_cuda else dependence
     if reason:
         engine = Eager(model, step_config, optimizer)
         engine.note = f"not {name}: {reason}"
@@ -103,17 +109,6 @@ def make_engine(
     if name == CudaGraph.name:
         return CudaGraph(model, step_config, optimizer, capturer)
     return _ENGINES[name](model, step_config, optimizer)
-
-
-def _unsupported_reason(name: str, model: Transformer, step_config: StepConfig) -> str:
-    """Return what rules an engine out; empty if nothing does."""
-    if name == Eager.name or name in _OF_SEVERAL:
-        return ""
-    if name != DataParallel.name:
-        return capture_blocker(model, step_config.objective)
-    if next(model.parameters()).is_cuda:
-        return "a GPU computes batches whole"
-    return batch_dependence(model, step_config.objective)
 
 
 def random_draws(engine: str, training: TrainingSpec) -> RandomDraws:
