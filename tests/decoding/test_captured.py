@@ -13,7 +13,7 @@ from ablate.decoding import Hypothesis, Search, decode_loop, pad_sources, transl
 from ablate.decoding.beam import Beam
 from ablate.decoding.greedy import Greedy
 from ablate.errors import EngineError
-from ablate.model import Transformer
+from ablate.model import Decodable, Ensemble
 from ablate.registry import build, choose, slots
 from tests import tape
 from tests.decoding.models import small
@@ -39,7 +39,7 @@ def search(name: str, **options: Any) -> Search:
 
 
 def both(
-    model: Transformer, search: Search, sentences: list[list[int]], batch_tokens: int = 10_000
+    model: Decodable, search: Search, sentences: list[list[int]], batch_tokens: int = 10_000
 ) -> list[list[list[Hypothesis]]]:
     """Return the hypotheses without captures, and with them."""
     return [
@@ -73,6 +73,14 @@ def test_hypotheses_are_the_same(name: str, batch_tokens: int) -> None:
 )
 def test_every_beam_is_the_same(options: dict[str, Any]) -> None:
     assert_same(*both(small(), search("beam", **options), sources(n_ids=6)))
+
+
+@pytest.mark.usefixtures("_captures")
+def test_an_ensemble_is_the_same() -> None:
+    ensemble = Ensemble([scrambled(tiny()), scrambled(tiny(n_layers=1))])
+    expected, actual = both(ensemble, Beam(size=3, max_extra=9), sources(12))
+    assert len({len(hypotheses[0].tokens) for hypotheses in expected}) > 2
+    assert_same(expected, actual)
 
 
 @pytest.mark.full

@@ -5,14 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ablate.cuda_graphs import GraphCapturer
 from ablate.data.tokenizer import BOS, EOS, PAD
-from ablate.decoding import decode_loop, translate
+from ablate.decoding import translate
 from ablate.decoding.beam import Beam
 from ablate.decoding.greedy import Greedy
 from ablate.model import Ensemble, Transformer
 from ablate.parts.embedding import Vocabulary
-from tests import tape
 from tests.decoding.test_contract import sources
 from tests.tiny import scrambled, tiny
 
@@ -51,20 +49,6 @@ def test_a_model_with_itself_is_the_model() -> None:
     for a, b in zip(alone, twice, strict=True):
         assert [h.tokens for h in a] == [h.tokens for h in b]
         assert [h.score for h in a] == pytest.approx([h.score for h in b], rel=1e-4)
-
-
-def test_captured_tokens_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GraphCapturer, "capture", tape.capture)
-    monkeypatch.setattr(decode_loop, "_INITIAL_CAPACITY", 6)  # doubled now and then
-    monkeypatch.setattr(decode_loop, "_RECAPTURE_BELOW", 0.5)  # sentences leave early
-    ensemble, sentences = Ensemble(_members()), sources(12)
-    alone, captured = (
-        translate(ensemble, Beam(size=3, max_extra=9), sentences, 1000, CPU, capturer)
-        for capturer in (None, GraphCapturer(CPU))
-    )
-    assert len({len(hypotheses[0].tokens) for hypotheses in alone}) > 2
-    for a, b in zip(alone, captured, strict=True):
-        assert [h.tokens for h in a] == [h.tokens for h in b]
 
 
 def test_translating_leaves_the_mode_of_every_member() -> None:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
+from ablate import api
 from ablate.data.batches import Batch, Batches
 from ablate.data.tokenizer import PAD
-from ablate.measuring import count_flops, count_parameters, likelihood
-from ablate.model import assemble
+from ablate.measuring import FlopCounter, count_flops, count_parameters, likelihood
+from ablate.model import Transformer, assemble
 from ablate.registry import slots
-from tests.tiny import MODEL_SLOTS, VOCABULARY, fitted, ids, spec, tiny
+from tests.tiny import MODEL_SLOTS, PARTS, VOCABULARY, companion, fitted, ids, spec, tiny
 from tests.training.reversal import N_IDS, fresh, pairs, run_spec
 
+N, LENGTH = 3, 6
+COUNTED = [slot for slot in MODEL_SLOTS if slot not in ("initialisation", "mask", "sharing")]
 
-def batch(n: int = 3, length: int = 6, device: str = "cpu") -> Batch:
+
+def batch(n: int = N, length: int = LENGTH, device: str = "cpu") -> Batch:
     src, tgt = ids(n, length), ids(n, length + 1, seed=2)
     whole = Batch(src, tgt[:, :-1], tgt[:, 1:].contiguous(), n * length, torch.arange(n))
     return whole.to(device)
@@ -54,10 +60,18 @@ def test_flops_are_those_of_the_matrix_products() -> None:
     assert count_flops(tiny(), batch()) == 3 * 2 * multiplications / tokens
 
 
-def test_flops_need_no_memory() -> None:
+def test_counting_flops_needs_no_memory_and_leaves_no_trace() -> None:
+    model = tiny(dropout={"embedding": 0.5, "residual": 0.5}).train()
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    state = torch.get_rng_state()
     with torch.device("meta"):
-        model = assemble(spec(), VOCABULARY, PAD)
-    assert count_flops(model, batch(device="meta")) == count_flops(tiny(), batch())
+        meta = assemble(spec(), VOCABULARY, PAD)
+    assert count_flops(meta, batch(device="meta")) == count_flops(model, batch()) > 0
+    assert torch.equal(torch.get_rng_state(), state), "no random number may be drawn"
+    assert model.training
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is None
+        torch.testing.assert_close(parameter, before[name], rtol=0, atol=0)
 
 
 def test_nll_by_hand() -> None:
@@ -91,3 +105,66 @@ def test_the_transforms_of_a_stack_count_as_its_residual_scheme() -> None:
     by_part = count_parameters(model)["by_part"]
     for side in ("encoder", "decoder"):
         assert by_part[f"{side}.residual"]["parameters"] == 1 + 2 + 3
+
+
+def on_meta(**changes: object) -> Transformer:
+    with torch.device("meta"):
+        return assemble(spec(n_layers=1, **changes), VOCABULARY, PAD)
+
+
+def by_pytorch(model: Transformer, of: Batch) -> float:
+    with FlopCounterMode(display=False) as counter:
+        model(of.src, of.tgt_in).sum().backward()
+    return counter.get_total_flops() / of.n_tokens
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("slot", COUNTED)
+def test_every_part_counts_as_pytorch_counts_it(slot: str) -> None:
+    """One counter for all: what it caches for one part must hold for the next."""
+    counter = FlopCounter()
+    for name in (name for of_slot, name in PARTS if of_slot == slot):
+        model = on_meta(**companion(slot, name), **{slot: name})
+        assert counter.count(model, batch(device="meta")) == by_pytorch(
+            model, batch(device="meta")
+        ), name
+
+
+def test_the_cache_distinguishes_shapes() -> None:
+    counter, model = FlopCounter(), on_meta()
+    for length in (LENGTH, 5, LENGTH):
+        assert counter.count(model, batch(length=length, device="meta")) == by_pytorch(
+            model, batch(length=length, device="meta")
+        )
+
+
+def test_the_cache_distinguishes_types_of_numbers() -> None:
+    """``x + 1`` and ``x + 1.0`` are different types for whole x; equal keys would mix them up."""
+
+    class Sums(torch.nn.Module):
+        def forward(self, src: torch.Tensor, tgt: torch.Tensor) -> torch.Tensor:
+            assert (src + 1).dtype == torch.long
+            assert (src + 1.0).dtype == torch.get_default_dtype()
+            assert (src + True).dtype == torch.long
+            return self.weight @ (src + 1.0).T
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(1, LENGTH))
+
+    counter = FlopCounter()
+    for _ in range(2):
+        actual = counter.count(Sums(), batch(device="meta"))  # type: ignore[arg-type]
+        assert actual == 2 * 2 * LENGTH * N / (N * LENGTH)  # forward, and the weight's gradient
+
+
+def test_every_pass_of_an_objective_is_counted(tmp_path: Path) -> None:
+    """A step of ``r_drop`` sends each batch through the model twice, forward and backward."""
+    model = on_meta()
+    assert count_flops(model, batch(device="meta"), 2) == 2 * by_pytorch(
+        model, batch(device="meta")
+    )
+    file = tmp_path / "passes.yaml"
+    file.write_text("variants: {twice: {training.objective: r_drop}}", encoding="utf-8")
+    once, twice = api.plan(file, device="cpu", results=tmp_path).rows
+    assert twice.flops_per_target_token == 2 * once.flops_per_target_token

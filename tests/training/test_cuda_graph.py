@@ -50,10 +50,13 @@ def batch(machine: CudaMachine) -> Batch:
 
 
 @pytest.mark.train
-def test_graphs_learn_as_eager_does(machine: CudaMachine) -> None:
-    expected, _ = test_engines.losses("eager", machine.device, n_steps=30)
-    actual, engine = test_engines.losses("cuda_graph", machine.device, n_steps=30)
+@pytest.mark.parametrize(("accumulate", "loss_per"), [(1, "token"), (3, "sentence")])
+def test_graphs_learn_as_eager_does(accumulate: int, loss_per: str, machine: CudaMachine) -> None:
+    options: dict[str, Any] = {"n_steps": 30, "accumulate": accumulate, "loss_per": loss_per}
+    expected, _ = test_engines.losses("eager", machine.device, **options)
+    actual, engine = test_engines.losses("cuda_graph", machine.device, **options)
     assert (engine.name, engine.note) == ("cuda_graph", "")
+    assert expected[-1] < expected[0] - 0.2
     assert machine.n_replays > 30
     assert actual == pytest.approx(expected, abs=1e-4)
 

@@ -38,7 +38,7 @@ from ablate.training.engines.shards import (
     sum_results,
 )
 from ablate.training.gradient import StepInputs, forward_backward
-from tests.tiny import OBJECTIVES, PARTS, mixed, mixtures, some_batch, thin
+from tests.tiny import PARTS, mixed, mixtures, some_batch, thin
 from tests.training.reversal import fresh, make_step_config, run, run_spec
 from tests.training.test_engines import losses
 
@@ -191,23 +191,6 @@ def test_the_gradient_is_that_of_the_whole_batch(
         engine = engine_of(model)
         assert engine.name == "data_parallel"
         torch.testing.assert_close(gradient(engine), expected, atol=2e-5, rtol=1e-3)
-
-
-@pytest.mark.train
-@pytest.mark.parametrize(
-    "part", [part for part in PARTS if lookup(*part).cls.batch_dependence], ids=str
-)
-def test_a_part_that_needs_the_whole_batch_gets_it(part: tuple[str, str]) -> None:
-    with pytest.warns(UserWarning, match="training goes on eagerly, not as data_parallel"):
-        assert engine_of(thin(*part)).name == "eager"
-
-
-@pytest.mark.train
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_every_objective_is_that_of_the_whole_batch(objective: str, small_shards: None) -> None:
-    expected = gradient(engine_of(thin("position", "none"), objective, "eager"))
-    actual = gradient(engine_of(thin("position", "none"), objective))
-    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-4)
 
 
 def noisy() -> Transformer:

@@ -126,14 +126,6 @@ def test_the_rate_at_step_n_is_the_schedules_at_n(name: str, tmp_path: Path) -> 
     assert curve(tmp_path)["learning_rate"].tolist() == pytest.approx(expected, rel=1e-9)
 
 
-def test_the_plateau_falls_after_evaluations_that_are_no_better(tmp_path: Path) -> None:
-    schedule = {"name": "plateau", "lr": 0.01, "warmup": 0, "factor": 0.5, "patience": 1}
-    spec = run_spec(steps=6, evaluate_every=1, schedule=schedule)
-    run(spec, tmp_path, evaluate=Evaluations(3.0, 2.0, 2.1, 2.0, 1.9, 1.8))
-    rates = curve(tmp_path)["learning_rate"].tolist()
-    assert rates == pytest.approx([0.01] * 4 + [0.005] * 2)
-
-
 # The order of the text
 
 

@@ -50,8 +50,3 @@ def test_the_first_rank_goes_first(sent: list[float]) -> None:
     with ALONE.first_rank_first():
         pass
     assert not sent
-
-
-def test_only_the_first_rank_is_the_first() -> None:
-    assert [Ranks(rank, 3).is_first for rank in range(3)] == [True, False, False]
-    assert ALONE.is_first

@@ -174,6 +174,7 @@ def test_a_checkpoint_is_written_when_more_than_twenty_seconds_have_passed(
 @pytest.mark.parametrize(
     ("training", "written"),
     [
+        ({"steps": 8, "evaluate_every": 2}, [8]),
         (EPOCHS | {"average": {"last": 2}}, [-2, -1]),
         (EPOCHS | {"average": {"last": 2}, "accumulate": 2}, [-2, -1]),
         ({"steps": 8, "evaluate_every": 2, "average": {"last": 2}}, [6, 8]),

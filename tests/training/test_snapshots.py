@@ -36,36 +36,24 @@ def values(weights: dict[str, Tensor]) -> list[float]:
     return sorted({float(x) for weight in weights.values() for x in weight.flatten()})
 
 
-@pytest.mark.parametrize("n", [1, 2, 3])
-def test_the_last_so_many_are_kept_and_averaged(n: int, tmp_path: Path) -> None:
-    kept = snapshots(tmp_path, [4.0, 1.0, 3.0, 2.0], last=n)
-    last = [10, 20, 30, 40][-n:]
-    assert kept.steps == last, f"of four snapshots the last {n} must be kept"
-    assert values(kept.mean()) == pytest.approx([sum(last) / n]), "their mean must be taken"
-
-
-@pytest.mark.parametrize(("n", "best"), [(1, [20]), (2, [20, 40]), (3, [20, 30, 40])])
-def test_the_best_so_many_are_kept_and_named_in_order(
-    n: int, best: list[int], tmp_path: Path
+@pytest.mark.parametrize(
+    ("nlls", "average", "steps"),
+    [
+        ([4.0, 1.0, 3.0, 2.0], {"last": 1}, [40]),
+        ([4.0, 1.0, 3.0, 2.0], {"last": 3}, [20, 30, 40]),
+        ([4.0, 1.0, 3.0, 2.0], {"best": 1}, [20]),
+        ([4.0, 1.0, 3.0, 2.0], {"best": 2}, [20, 40]),
+        ([4.0, 1.0, 3.0, 2.0], {"best": 3}, [20, 30, 40]),
+        ([2.0, 1.0, 1.0], {"best": 1}, [20]),
+    ],
+    ids=str,
+)
+def test_the_last_or_the_best_are_kept_named_in_order_and_averaged(
+    nlls: list[float], average: dict[str, int], steps: list[int], tmp_path: Path
 ) -> None:
-    kept = snapshots(tmp_path, [4.0, 1.0, 3.0, 2.0], best=n)
-    assert kept.steps == best, f"the {n} of the lowest NLL must be kept, in the order of steps"
-    assert values(kept.mean()) == pytest.approx([sum(best) / n]), "their mean must be taken"
-
-
-def test_of_equally_good_ones_the_earlier_is_kept(tmp_path: Path) -> None:
-    assert snapshots(tmp_path, [2.0, 1.0, 1.0], best=1).steps == [20]
-
-
-def test_one_that_later_ones_will_replace_is_not_written(tmp_path: Path) -> None:
-    kept = Snapshots(tmp_path, Average(last=2))
-    for step, n_left in ((10, 3), (20, 2), (30, 1), (40, 0)):
-        kept.add(model_of(step), step, 1.0, n_left)
-    assert kept.steps == [30, 40]
-    assert sorted(file.stem for file in tmp_path.iterdir()) == ["30", "40"]
-    single = Snapshots(tmp_path / "one", Average())
-    single.add(model_of(1), 10, 1.0, 1)
-    assert single.steps == [], "of one snapshot to keep, one that another follows is none"
+    kept = snapshots(tmp_path, nlls, **average)
+    assert kept.steps == steps
+    assert values(kept.mean()) == pytest.approx([sum(steps) / len(steps)])
 
 
 def test_files_are_pruned_that_are_not_kept(tmp_path: Path) -> None:
