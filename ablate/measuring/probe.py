@@ -80,7 +80,8 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
         del decode  # ends its captures, so that training has their memory
     decode_peak_mib = memory.peak_mib()
     before_training()
-    with closing(work.training(model, precision)) as training:
+    training = work.training(model, precision)
+    with closing(training.engine):
         training.warm_up([work.largest])
         training.warm_up(work.steps)
         train_seconds = _median_seconds(lambda: training.run(work.steps), device, seconds, ranks)
@@ -91,7 +92,7 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
             train_seconds += training.estimates_per_step * estimate_seconds
         train_peak_mib = memory.peak_mib()
     results: dict[str, Any] = {
-        "engine": training.engine_name,
+        "engine": training.engine.name,
         "train_target_tokens_per_second": work.n_target_tokens / train_seconds,
         "decode_sentences_per_second": len(work.sentences.index) / decode_seconds,
         "train_peak_mib": train_peak_mib,

@@ -5,7 +5,6 @@ Sums of the statistics give the scores of a run. I sentences.
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 from collections.abc import Callable, Sequence
@@ -92,12 +91,10 @@ class SentenceStatistics:
 
     def to_csv(self) -> str:
         """Return one line per sentence, after a header."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(_COLUMNS)
-        counts = np.column_stack([self.bleu, self.chrf, self.characters, self.target_tokens])
-        for row, nll in zip(counts.tolist(), self.nll.tolist(), strict=True):
-            writer.writerow([*row, f"{nll:.{_DECIMALS}f}"])
+        rows = [self.bleu, self.chrf, self.characters, self.target_tokens, self.nll]
+        formats = ["%d"] * (len(_COLUMNS) - 1) + [f"%.{_DECIMALS}f"]
+        text, header = io.StringIO(), ",".join(_COLUMNS)
+        np.savetxt(text, np.column_stack(rows), formats, ",", header=header, comments="")
         return text.getvalue()
 
     @classmethod

@@ -90,21 +90,16 @@ class TrainingWork:
     """Makes optimizer steps, and what a run does beside them."""
 
     def __init__(self, engine: Engine, micro_batch_factor: int, ema: float | None = None) -> None:
-        self._engine = engine
+        self.engine = engine
         self._micro_batch_factor = micro_batch_factor
         self._moving_average: MovingAverage | None = None
         if ema is not None:
             self._moving_average = MovingAverage(engine.weights.local_state_dict(), ema)
 
     @property
-    def engine_name(self) -> str:
-        """Return the name of the engine."""
-        return self._engine.name
-
-    @property
     def estimates_per_step(self) -> float:
         """Return how many times per step the optimizer gets an estimate of the curvature."""
-        optimizer = self._engine.optimizer
+        optimizer = self.engine.optimizer
         return 1 / optimizer.every if isinstance(optimizer, EstimatesCurvature) else 0.0
 
     def warm_up(self, steps: Sequence[Step]) -> None:
@@ -116,38 +111,34 @@ class TrainingWork:
             EngineError: if it still does after many repeats.
         """
         for n in range(1, _MOST_WARM_UPS + 1):
-            before = self._engine.seconds_preparing
+            before = self.engine.seconds_preparing
             self.estimate(steps)
             self.run(steps)
-            is_ready = self._engine.seconds_preparing == before
-            if is_ready and (n > 1 or not self._engine.captures):  # captures begin with repeat 2
+            is_ready = self.engine.seconds_preparing == before
+            if is_ready and (n > 1 or not self.engine.captures):  # captures begin with repeat 2
                 return
         raise EngineError(
-            f"{self._engine.name} still captures or compiles after {_MOST_WARM_UPS} times the same "
+            f"{self.engine.name} still captures or compiles after {_MOST_WARM_UPS} times the same "
             "steps"
         )
 
     def run(self, steps: Sequence[Step]) -> None:
         """Make steps, without estimates of the curvature."""
-        self._engine.model.train()
+        self.engine.model.train()
         for batches in steps:
-            self._engine.step(self._micro_batches(batches))
+            self.engine.step(self._micro_batches(batches))
             if self._moving_average:
-                with evaluated_weights(self._engine.optimizer):
-                    self._moving_average.add(self._engine.weights.local_state_dict())
+                with evaluated_weights(self.engine.optimizer):
+                    self._moving_average.add(self.engine.weights.local_state_dict())
 
     def estimate(self, steps: Sequence[Step]) -> None:
         """Make the estimate of the curvature that may precede a step, for each of ``steps``."""
-        self._engine.model.train()
+        self.engine.model.train()
         for batches in steps:
-            estimate_curvature(self._engine, 1, self._micro_batches(batches)[0])
-
-    def close(self) -> None:
-        """Close the engine."""
-        self._engine.close()
+            estimate_curvature(self.engine, 1, self._micro_batches(batches)[0])
 
     def _micro_batches(self, batches: Step) -> list[Batch]:
-        return self._engine.micro_batches(batches, self._micro_batch_factor)
+        return self.engine.micro_batches(batches, self._micro_batch_factor)
 
 
 def _steps(

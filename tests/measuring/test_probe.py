@@ -106,7 +106,8 @@ def test_the_moving_average_is_a_part_of_every_step(
     monkeypatch.setattr(MovingAverage, "add", lambda _, weights: names.append(list(weights)))
     work = Workload(run(training={"average": {"ema": 0.9}}), prepared, CPU)
     model = work.model()
-    with closing(work.training(model, "fp32")) as training:
+    training = work.training(model, "fp32")
+    with closing(training.engine):
         training.run(work.steps)
     assert names == [list(model.state_dict())] * len(work.steps)
 
