@@ -20,7 +20,7 @@ from ablate.model import Transformer
 from ablate.parts.feed_forward import Relu
 from ablate.registry import slots
 from ablate.training import Progress, layers, loop, train
-from ablate.training.engines import SelfCheck, cuda_graph
+from ablate.training.engines import Eager, SelfCheck, cuda_graph
 from ablate.training.engines.cuda_graph import CudaGraph
 from ablate.training.engines.self_check import compare
 from ablate.training.plan import BatchStream
@@ -163,20 +163,44 @@ def test_no_memory_is_no_reason_to_train_eagerly(
         engine.step([batch(machine)])
 
 
-def test_a_new_update_leaves_the_other_captures_alone(
+def with_late_weight(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Have a part multiply its output for long sentences by a weight that others do not use."""
+
+    def changed(self: Relu, x: Tensor, *rest: Any) -> Tensor:
+        y = forward(self, x, *rest)
+        return y * self.get_parameter("late") if x.size(1) > 10 else y
+
+    return changed
+
+
+def with_late_weights(model: Transformer) -> list[Relu]:
+    """Give each of these parts its weight, and return them."""
+    layers = [module for module in model.modules() if isinstance(module, Relu)]
+    for layer in layers:
+        layer.late = torch.nn.Parameter(torch.ones(16))
+    return layers
+
+
+def test_weights_that_are_first_used_late_are_updated(
     machine: CudaMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A weight that long sentences alone use has its first gradient after the first captures."""
-    monkeypatch.setattr(Relu, "forward", test_engines.with_late_weight(Relu.forward))
-    model = fresh(run_spec(dropout=0.0)).to(machine.device).train()
-    test_engines.with_late_weights(model)
-    step_config = make_step_config()
-    adam = torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
-    engine = CudaGraph(model, step_config, adam)
-    for n_src in (8, 8, 8, 12, 12, 12, 8):
-        engine.step([of_length(n_src).to(machine.device)])
+    """By a new capture of the update, which leaves the other captures alone."""
+    monkeypatch.setattr(Relu, "forward", with_late_weight(Relu.forward))
+    late = []
+    for cls in (Eager, CudaGraph):
+        model = fresh(run_spec(dropout=0.0)).to(machine.device).train()
+        parts = with_late_weights(model)
+        adam = torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
+        engine = cls(model, make_step_config(), adam)
+        for n_src in (8, 8, 8, 12, 12, 12):
+            engine.step([of_length(n_src).to(machine.device)])
+        late.append([part.get_parameter("late").detach().clone() for part in parts])
+        engine.step([of_length(8).to(machine.device)])
+    assert isinstance(engine, CudaGraph)
     assert engine.n_captures == 4
     assert machine.live_graphs == 5, "the first update's lives on, and so does the pool's keeper"
+    assert any(bool((weight != 1).all()) for weight in late[0])
+    torch.testing.assert_close(late[1], late[0])
 
 
 def test_a_closed_engine_keeps_no_graph(machine: CudaMachine) -> None:

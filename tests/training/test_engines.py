@@ -15,7 +15,6 @@ from ablate.data.batches import Batch, Batches
 from ablate.data.tokenizer import PAD
 from ablate.errors import SpecError
 from ablate.model import Transformer
-from ablate.parts.feed_forward import Relu
 from ablate.registry import slots
 from ablate.training.engines import NAMES, Eager, Engine, make_engine, random_draws, resolve
 from ablate.training.engines import compiled as compiled_module
@@ -83,43 +82,6 @@ def test_every_optimizer_makes_the_same_updates_from_a_graph(
     actual, n_captures = result("cuda_graph")
     assert n_captures == (2 if name in ("adam", "adamw") else 1)
     torch.testing.assert_close(actual, expected, atol=1e-6, rtol=1e-4)
-
-
-def with_late_weight(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Have a part multiply its output for long sentences by a weight that others do not use."""
-
-    def changed(self: Relu, x: Tensor, *rest: Any) -> Tensor:
-        y = forward(self, x, *rest)
-        return y * self.get_parameter("late") if x.size(1) > 10 else y
-
-    return changed
-
-
-def with_late_weights(model: Transformer) -> list[Relu]:
-    """Give each of these parts its weight, and return them."""
-    layers = [module for module in model.modules() if isinstance(module, Relu)]
-    for layer in layers:
-        layer.late = torch.nn.Parameter(torch.ones(16))
-    return layers
-
-
-def test_weights_that_are_first_used_late_are_updated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part that uses a parameter for long sentences only."""
-    monkeypatch.setattr(GraphCapturer, "capture", tape.capture)
-    monkeypatch.setattr(Relu, "forward", with_late_weight(Relu.forward))
-
-    def result(cls: type[Engine]) -> list[Tensor]:
-        model = fresh(run_spec(dropout=0.0)).train()
-        layers = with_late_weights(model)
-        step_config = make_step_config()
-        engine = cls(model, step_config, torch.optim.Adam(model.parameters(), lr=0.01, fused=True))
-        for n_src in (8, 8, 8, 12, 12, 12):
-            engine.step([of_length(n_src)])
-        return [layer.get_parameter("late") for layer in layers]
-
-    expected, actual = result(Eager), result(CudaGraph)
-    assert any((late != 1).all() for late in expected)
-    torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.train
