@@ -17,7 +17,7 @@ with both. Where none do, it has no difference.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -28,7 +28,7 @@ from scipy import special
 from ablate.analysis import dunnett, spreads
 from ablate.analysis.dunnett import Family
 from ablate.analysis.statistics import LEVEL, Interval, mean_of, paired_differences
-from ablate.analysis.two_way import TwoWay, two_way
+from ablate.analysis.two_way import two_way
 
 Floats = NDArray[np.float64]
 Values = Mapping[str, Mapping[int, float]]
@@ -161,7 +161,11 @@ def compare(
     zeros = failed if is_score else {}
     by_row = {row: _without_interval(values, zeros, row) for row in others}
     by_row |= {row: pool.difference(by_row[row], row, family) for row in pool.rows}
-    by_row |= {row: _paired(by_row[row], _pairs(values, row), family) for row in separate}
+    for row in separate:  # of its own paired differences alone
+        pairs = _pairs(values, row)
+        paired, error = replace(by_row[row], method="paired"), np.std(pairs, ddof=1)
+        freedom = len(pairs) - 1, family.critical_separate(len(pairs) - 1)
+        by_row[row] = _with_intervals(paired, float(error) / math.sqrt(len(pairs)), freedom, family)
     return Comparison(
         differences=by_row,
         sd=pool.sd,
@@ -190,12 +194,7 @@ def _departed(values: Values) -> set[str]:
 
 
 class _Pool:
-    """The rows that follow the additive model.
-
-    Args:
-        values: of these rows.
-        baseline: what they are compared with, if it is one of them.
-    """
+    """The rows that follow the additive model; the baseline may be one of them."""
 
     def __init__(self, values: Values, baseline: str) -> None:
         self.rows: list[str] = []
@@ -208,11 +207,9 @@ class _Pool:
         model = two_way(np.isfinite(array))
         if model.df > 0:
             self.df, self.sd = model.df, math.sqrt(model.variance(array))
-        if baseline in values:
-            self._compare(model, array, list(values))
-
-    def _compare(self, model: TwoWay, array: Floats, rows: Sequence[str]) -> None:
-        _, *others = rows
+        if baseline not in values:
+            return
+        _, *others = values
         at = np.flatnonzero(model.is_estimable)
         self.rows = [others[int(i)] for i in at]
         covariance = model.covariance[np.ix_(at, at)]
@@ -224,7 +221,7 @@ class _Pool:
         of_model = spreads.errors(model, array)
         of_rows = zip(of_model.standard[at], of_model.df[at], of_model.are_wider[at], strict=True)
         self._errors = dict(zip(self.rows, of_rows, strict=True))
-        of_tests = zip(rows, of_model.stand_out, of_model.levels, strict=True)
+        of_tests = zip(values, of_model.stand_out, of_model.levels, strict=True)
         self.standing_out = {row: float(level) for row, stands_out, level in of_tests if stands_out}
 
     def difference(self, bare: Difference, row: str, family: Family) -> Difference:
@@ -239,22 +236,8 @@ class _Pool:
         return _with_intervals(replace(fitted, method="moderated"), float(error), freedom, family)
 
 
-def _paired(bare: Difference, pairs: Sequence[float], family: Family) -> Difference:
-    """Return the difference of a row from its own paired differences alone."""
-    df = len(pairs) - 1
-    error = float(np.std(pairs, ddof=1)) / math.sqrt(len(pairs))
-    paired = replace(bare, method="paired")
-    return _with_intervals(paired, error, (df, family.critical_separate(df)), family)
-
-
 def _without_interval(values: Values, zeros: Mapping[str, Collection[int]], row: str) -> Difference:
-    """Return the difference of a row as the mean of its pairs, without an interval.
-
-    Args:
-        values: by row, the baseline first, and seed.
-        zeros: by row, the seeds that count as 0.
-        row: its name.
-    """
+    """Return the mean of a row's pairs, in which the seeds of ``zeros`` count as 0."""
     baseline = next(iter(values))
     has_zeros = bool(zeros.get(row) or zeros.get(baseline))
     both = {n: {**dict.fromkeys(zeros.get(n, ()), 0.0), **values[n]} for n in (baseline, row)}
@@ -267,27 +250,14 @@ def _without_interval(values: Values, zeros: Mapping[str, Collection[int]], row:
 def _with_intervals(
     bare: Difference, error: float, freedom: tuple[float, float], family: Family
 ) -> Difference:
-    """Return a difference with its intervals.
-
-    Args:
-        bare: the difference.
-        error: its standard error.
-        freedom: degrees of freedom of that, and the constant of the simultaneous interval.
-        family: of this interval and all others.
-    """
+    """Add intervals by a standard error, its degrees of freedom and the simultaneous constant."""
     df, critical = freedom
     assert bare.estimate is not None, "an interval is around an estimate"
     single, simultaneous = (
         Interval.around(bare.estimate, c * error) for c in (dunnett.single_value(df), critical)
     )
-    return replace(
-        bare,
-        standard_error=error,
-        df=df,
-        single=single,
-        simultaneous=simultaneous,
-        family=family,
-    )
+    own = replace(bare, standard_error=error, df=df, single=single)
+    return replace(own, simultaneous=simultaneous, family=family)
 
 
 def _pairs(values: Values, row: str) -> list[float]:

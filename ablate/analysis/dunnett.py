@@ -57,7 +57,9 @@ def coverage(critical: float, loadings: Sequence[float], df: float) -> float:
     values, counts = np.unique(np.round(loadings, 9), return_counts=True)
     s, of_s = _error_nodes(df)
     values = np.minimum(values, _NEARLY_1)
-    z, of_z = _normal_nodes(_n_nodes(values.max()))
+    nodes, weights = _nodes(_n_nodes(values.max()))
+    z = _FURTHEST * nodes
+    of_z = _FURTHEST * weights * np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
     inside = np.ones((len(s), len(z)))
     for b, n in zip(values, counts, strict=True):
         rest = math.sqrt(1 - b * b)
@@ -76,9 +78,6 @@ def loadings_of(covariance: Floats) -> Floats:
 
     Args:
         covariance: of the estimated differences, up to a factor, (K, K).
-
-    Returns:
-        (K,), each from 0 to 1.
     """
     scale = np.sqrt(np.diag(covariance))
     correlation = covariance / np.outer(scale, scale)
@@ -166,12 +165,8 @@ class Family:
 def smallest_detectable(standard_error: float, critical: float, df: float) -> float:
     """Return the true difference whose interval leaves out 0 with probability `POWER`.
 
-    The difference over its standard error follows the noncentral Student distribution.
-
-    Args:
-        standard_error: of one difference.
-        critical: of its interval; `critical_value` for a simultaneous one.
-        df: degrees of freedom of the error.
+    The difference over its standard error follows the noncentral Student distribution; its
+    interval is the estimate ± ``critical`` standard errors.
     """
     return standard_error * _noncentrality(round(critical, 9), float(df))
 
@@ -226,13 +221,6 @@ def _n_nodes(b: float) -> int:
 @cache
 def _nodes(n: int) -> tuple[Floats, Floats]:
     return np.polynomial.legendre.leggauss(n)
-
-
-@cache
-def _normal_nodes(n: int) -> tuple[Floats, Floats]:
-    nodes, weights = _nodes(n)
-    z = _FURTHEST * nodes
-    return z, _FURTHEST * weights * np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
 
 
 @lru_cache(maxsize=64)

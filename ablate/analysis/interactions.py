@@ -9,7 +9,7 @@ model of `ablate.analysis.two_way` its mean over n seeds has the variance 4 sd²
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,13 +24,10 @@ Quadruple = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class Interaction:
-    """An interaction in one metric.
+    """An interaction in one metric, the mean over the ``n`` seeds that all four rows have.
 
-    Attributes:
-        estimate: the mean over the seeds that all four rows have.
-        n: how many these are.
-        interval: holds together with those of all other interactions of the figure; None where
-            there is no error to judge by.
+    The interval holds together with those of all other interactions of the figure; it is None
+    where there is no error to judge by.
     """
 
     estimate: float
@@ -43,31 +40,23 @@ class Interaction:
         return self.interval is not None and not self.interval.low <= 0 <= self.interval.high
 
 
-def interactions(
-    quadruples: Sequence[Quadruple],
-    values: Mapping[str, Mapping[int, float]],
-    compared: Comparison,
-) -> list[Interaction | None]:
-    """Return the interaction of each four rows; None if one has diverged, or they share no seed.
-
-    The error is the pooled one of the comparison, or where the spread of one of the four departs
-    from it, that of the interaction's own values; one seed alone has none there. The intervals
-    hold together (Šidák).
-
-    Args:
-        quadruples: the rows of each.
-        values: of one metric, by row and seed.
-        compared: the comparison of that metric.
-    """
-    return [_interaction(rows, values, compared, len(quadruples)) for rows in quadruples]
-
-
-def _interaction(
+def interaction(
     rows: Quadruple,
     values: Mapping[str, Mapping[int, float]],
     compared: Comparison,
-    n_intervals: int,
+    n_intervals: int = 1,
 ) -> Interaction | None:
+    """Return the interaction of four rows; None if one has diverged, or they share no seed.
+
+    The error is the pooled one of the comparison, or where the spread of one of the four departs
+    from it, that of the interaction's own values; one seed alone has none there.
+
+    Args:
+        rows: the four.
+        values: of one metric, by row and seed.
+        compared: the comparison of that metric.
+        n_intervals: how many intervals hold together (Šidák).
+    """
     if any(row in compared.diverged or row not in values for row in rows):
         return None
     both, first, second, neither = (values[row] for row in rows)

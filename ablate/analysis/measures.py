@@ -35,10 +35,7 @@ def comparisons(
 ) -> Comparisons:
     """Compare the rows in each score and each loss that some of them have, on dev and test sets.
 
-    Args:
-        summaries: the rows, baseline first.
-        statistics: of each sentence; needed for intervals for new sentences.
-        metrics: further scores of test sets, by name.
+    Intervals for new sentences need their ``statistics``; ``metrics`` names further scores.
     """
     diverged = {
         each.name: [seed for seed, outcome in each.outcomes.items() if outcome == "diverged"]
@@ -90,15 +87,13 @@ def _interval(
     if each.estimate is None or each.standard_error is None or not each.df:
         return None
     paired = np.stack([ours for ours, _ in pairs]) - np.stack([theirs for _, theirs in pairs])
-    both = sentences.crossed_error(each.standard_error, each.df, paired)
-    df = float(f"{both.df:.3g}")
+    error, df = sentences.crossed_error(each.standard_error, each.df, paired)
+    df = float(f"{df:.3g}")
+    constant = replace(compared.family, df=df).critical
     if each.method in ("paired", "moderated"):
         constant = compared.family.critical_separate(df)
-    else:
-        shared = replace(compared.family, df=df).critical
-        assert shared is not None, "there is an interval already"
-        constant = shared
-    return Interval.around(each.estimate, constant * both.standard_error)
+    assert constant is not None, "there is an interval already"
+    return Interval.around(each.estimate, constant * error)
 
 
 def _of_ratio(above: Floats, below: NDArray[np.int64]) -> Floats:

@@ -17,7 +17,6 @@ I sentences.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -89,54 +88,26 @@ def influences(statistics: NDArray[Any], score: Score) -> Floats:
     return (n - 1) * (without.mean() - without)
 
 
-def variance_of_sentences(differences: Floats) -> float:
-    """Return the variance that a mean difference over seeds owes to the draw of sentences.
-
-    Args:
-        differences: of the influences of two rows, by seed and sentence, (S, I).
-    """
-    each, mean = _both_variances(differences)
-    n = len(differences)
-    return max(0.0, mean - (each - mean) / (n - 1)) if n > 1 else mean
-
-
-@dataclass(frozen=True)
-class CrossedError:
-    """The error of a difference over new seeds and new sentences.
-
-    Attributes:
-        standard_error: the root of V.
-        df: its degrees of freedom (Satterthwaite 1946, "An approximate distribution of estimates
-            of variance components").
-    """
-
-    standard_error: float
-    df: float
-
-
-def crossed_error(standard_error: float, df: float, differences: Floats) -> CrossedError:
+def crossed_error(standard_error: float, df: float, differences: Floats) -> tuple[float, float]:
     """Add new sentences to the error that a difference has over seeds.
 
     Args:
         standard_error: over seeds, s / sqrt(S).
         df: degrees of freedom of `standard_error`.
         differences: of the influences of two rows, by seed and sentence, (S, I).
+
+    Returns:
+        The root of V and its degrees of freedom (Satterthwaite 1946, "An approximate distribution
+        of estimates of variance components").
     """
     n_seeds, n_sentences = differences.shape
-    shared = variance_of_sentences(differences)
+    each = float(differences.var(axis=1, ddof=1).mean() / n_sentences)  # A
+    mean = float(differences.mean(axis=0).var(ddof=1) / n_sentences)  # B
+    shared = max(0.0, mean - (each - mean) / (n_seeds - 1)) if n_seeds > 1 else mean
     total = standard_error**2 + shared
     if shared == 0 or n_seeds < 2:
-        return CrossedError(total**0.5, df)
-    each, mean = _both_variances(differences)
+        return total**0.5, df
     parts = mean * n_seeds / (n_seeds - 1), each / (n_seeds - 1)  # shared is their difference
     noise = standard_error**4 / df + sum(part**2 for part in parts) / (n_sentences - 1)
     # below 1 where the difference of the two parts is lost in their noise: no T has so few
-    return CrossedError(total**0.5, max(1.0, total**2 / noise))
-
-
-def _both_variances(differences: Floats) -> tuple[float, float]:
-    """Return A and B."""
-    n_sentences = differences.shape[1]
-    each = differences.var(axis=1, ddof=1).mean() / n_sentences
-    mean = differences.mean(axis=0).var(ddof=1) / n_sentences
-    return float(each), float(mean)
+    return total**0.5, max(1.0, total**2 / noise)

@@ -28,12 +28,7 @@ _SETTLED = 1e-10
 
 @dataclass(frozen=True)
 class Rounds:
-    """One measure of a row, round by round.
-
-    Attributes:
-        values: of each round, never empty.
-        session: when the rows began to take turns.
-    """
+    """One measure of a row, round by round; the session is when the rows began to take turns."""
 
     values: Sequence[float]
     session: str
@@ -88,26 +83,6 @@ def rounds_of(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Round
     }
 
 
-def comparable(rows: Mapping[str, Mapping[str, Rounds]], baseline: str) -> list[dict[str, Rounds]]:
-    """Return the sessions in which rows are compared, the one with most rows last.
-
-    Each row is compared in its latest session with the baseline, and left out if it has none; the
-    baseline is in all of them, and first.
-
-    Args:
-        rows: by name and session, the earliest first.
-        baseline: a name, of a row that need not be there.
-    """
-    theirs = rows.get(baseline, {})
-    sessions: dict[str, dict[str, Rounds]] = {}
-    for name, of_row in rows.items():
-        shared = [session for session in of_row if session in theirs]
-        if shared and name != baseline:
-            latest = shared[-1]
-            sessions.setdefault(latest, {baseline: theirs[latest]})[name] = of_row[latest]
-    return sorted(sessions.values(), key=len)
-
-
 def compare_speeds(rounds: Mapping[str, Sequence[float]]) -> dict[str, Speed]:
     """Return the speed of every row.
 
@@ -136,9 +111,6 @@ def median_polish(values: Floats) -> Floats:
 
     Args:
         values: (rows, rounds), NaN where one is missing; no row is without a value.
-
-    Returns:
-        (rows,): the typical value of each row.
     """
     rest = values.copy()
     rows, rounds = np.zeros(values.shape[0]), np.zeros(values.shape[1])

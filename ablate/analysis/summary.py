@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ablate.analysis.speeds import Rounds, Speed, comparable, compare_speeds, rounds_of
+from ablate.analysis.speeds import Rounds, Speed, compare_speeds, rounds_of
 from ablate.analysis.statistics import Estimate, Perplexity
 from ablate.record import numbers
 
@@ -113,22 +113,29 @@ def _metrics(by_seed: Mapping[int, Record]) -> dict[str, Estimate]:
 def _speeds(
     rows: Mapping[str, Mapping[str, Mapping[str, Rounds]]],
 ) -> tuple[dict[str, dict[str, Rounds]], dict[str, dict[str, Speed]]]:
-    """Compare the speeds of rows that took turns with the baseline; leave the others alone.
+    """Return by row and metric the rounds that count and what they come to.
+
+    Each row is compared in its latest session with the baseline; one that has none is alone. The
+    baseline has the speed of the session of most rows.
 
     Args:
-        rows: the rounds by row, the baseline first, by metric, and by session.
-
-    Returns:
-        By row and metric, the rounds that count and what they come to.
+        rows: the rounds by row, the baseline first, by metric, and by session, the earliest first.
     """
+    baseline = next(iter(rows))
     rounds: dict[str, dict[str, Rounds]] = {row: {} for row in rows}
     speeds: dict[str, dict[str, Speed]] = {row: {} for row in rows}
     for metric in dict.fromkeys(metric for of_row in rows.values() for metric in of_row):
         by_row = {row: of_row[metric] for row, of_row in rows.items() if metric in of_row}
-        for row, sessions in by_row.items():
-            latest = rounds[row][metric] = list(sessions.values())[-1]
+        theirs = by_row.get(baseline, {})
+        sessions: dict[str, dict[str, Rounds]] = {}
+        for row, of_row in by_row.items():
+            latest = rounds[row][metric] = list(of_row.values())[-1]
             speeds[row][metric] = Speed(latest.median, latest.n)
-        for together in comparable(by_row, next(iter(rows))):
+            shared = [session for session in of_row if session in theirs]
+            if shared and row != baseline:
+                together = sessions.setdefault(shared[-1], {baseline: theirs[shared[-1]]})
+                together[row] = of_row[shared[-1]]
+        for together in sorted(sessions.values(), key=len):
             compared = compare_speeds({row: each.values for row, each in together.items()})
             for row, speed in compared.items():
                 rounds[row][metric], speeds[row][metric] = together[row], speed

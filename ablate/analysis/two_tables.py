@@ -27,14 +27,7 @@ Method = Literal["equal", "paired", "unpaired", "none"]
 
 @dataclass(frozen=True)
 class RowSample:
-    """One metric of one row over its seeds.
-
-    Attributes:
-        n: how many seeds.
-        mean: over them.
-        sd: the sample standard deviation; None for one seed.
-        values: by seed; empty where a table has the mean alone.
-    """
+    """One metric of one row over its seeds; without values where a table has the mean alone."""
 
     n: int
     mean: float
@@ -82,16 +75,22 @@ class _Error:
 
 
 def compare_matched(pairs: Mapping[str, tuple[RowSample, RowSample]]) -> dict[str, Shift]:
-    """Return what the second sample of every row is more than the first.
-
-    Args:
-        pairs: by row, in the units of one metric.
-    """
+    """Return what the second sample of every row is more than the first."""
     shifts = {row: _without_interval(*pair) for row, pair in pairs.items()}
-    paired = {row: _of_pairs(pairs[row]) for row in shifts if shifts[row].method == "paired"}
+    paired, separate = {}, {}
+    for row, (before, after) in pairs.items():
+        if shifts[row].method == "paired":
+            sample = RowSample.of(dict(enumerate(_differences(before, after))))
+            assert sample.sd is not None, "there are two pairs at least"
+            paired[row] = _Error(sample.sd**2, sample.n - 1, 1 / math.sqrt(sample.n))
+        elif shifts[row].method == "unpaired":  # Welch's error
+            parts = [((each.sd or 0.0) ** 2 / each.n, each.n - 1) for each in (before, after)]
+            variance = sum(part for part, _ in parts)
+            noise = sum(part**2 / df for part, df in parts)
+            freedom = variance**2 / noise if noise else before.n + after.n - 2
+            separate[row] = _Error(variance, freedom)
     pool = _pool(paired)
-    separate = {row: error for row, error in paired.items() if row not in pool}
-    separate |= {row: _welch(*pairs[row]) for row in shifts if shifts[row].method == "unpaired"}
+    separate |= {row: error for row, error in paired.items() if row not in pool}
     df = sum(each.df for each in pool.values())
     family = Family((0.0,) * len(pool), df, len(separate), LEVEL)
     errors = {**_moderated(pool), **separate}
@@ -99,7 +98,13 @@ def compare_matched(pairs: Mapping[str, tuple[RowSample, RowSample]]) -> dict[st
         is_shared = row in pool and error.df == df
         critical = family.critical if is_shared else family.critical_separate(error.df)
         assert critical is not None, "a row of the pool shares its error"
-        shifts[row] = _with_intervals(shifts[row], error, critical)
+        shift, standard = shifts[row], math.sqrt(error.variance) * error.scale
+        single, simultaneous = (
+            Interval.around(shift.estimate, constant * standard)
+            for constant in (single_value(error.df), critical)
+        )
+        known = shift.estimate, shift.n, shift.method
+        shifts[row] = Shift(*known, standard, error.df, single, simultaneous)
     return shifts
 
 
@@ -118,20 +123,6 @@ def _without_interval(before: RowSample, after: RowSample) -> Shift:
 
 def _differences(before: RowSample, after: RowSample) -> list[float]:
     return list(paired_differences(after.values, before.values).values())
-
-
-def _of_pairs(pair: tuple[RowSample, RowSample]) -> _Error:
-    sample = RowSample.of(dict(enumerate(_differences(*pair))))
-    assert sample.sd is not None, "there are two pairs at least"
-    return _Error(sample.sd**2, sample.n - 1, 1 / math.sqrt(sample.n))
-
-
-def _welch(before: RowSample, after: RowSample) -> _Error:
-    of_means = [(each.sd or 0.0) ** 2 / each.n for each in (before, after)]
-    variance = sum(of_means)
-    parts = zip(of_means, (before, after), strict=True)
-    noise = sum(part**2 / (each.n - 1) for part, each in parts)
-    return _Error(variance, variance**2 / noise if noise else before.n + after.n - 2)
 
 
 def _pool(errors: Mapping[str, _Error]) -> dict[str, _Error]:
@@ -168,11 +159,3 @@ def _moderated(pool: Mapping[str, _Error]) -> dict[str, _Error]:
             freedom = min(PRIOR_DF + own.df, df)
         errors[row] = _Error(variance, freedom, own.scale)
     return errors
-
-
-def _with_intervals(shift: Shift, error: _Error, critical: float) -> Shift:
-    standard = math.sqrt(error.variance) * error.scale
-    single, simultaneous = (
-        Interval.around(shift.estimate, c * standard) for c in (single_value(error.df), critical)
-    )
-    return Shift(shift.estimate, shift.n, shift.method, standard, error.df, single, simultaneous)

@@ -9,7 +9,7 @@ R rows, the baseline first; K = R - 1 rows that are compared with it; S seeds; N
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,6 @@ class TwoWay:
         self.covariance[:, ~self.is_estimable] = np.nan
         rank = _rank(information) + int(cells.any(axis=0).sum())
         self.df = int(cells.sum()) - rank
-        self._blocks: list[tuple[Floats, int]] | None = None
 
     def differences(self, values: Floats) -> Floats:
         """Return every row's estimated difference from the baseline.
@@ -103,9 +102,7 @@ class TwoWay:
         residuals, variance = self.residuals(values), self.variance(values)
         variance = np.where(variance > 0, variance, np.nan)
         ratios = np.full(residuals.shape[:-1], np.nan)
-        if self._blocks is None:
-            self._blocks = self._row_blocks()
-        for row, (inverse, df) in enumerate(self._blocks):
+        for row, (inverse, df) in enumerate(self._row_blocks):
             own = residuals[..., row, :][..., self.observed[row]]
             within = np.einsum("...s,st,...t->...", own, inverse, own)
             if df == 0 or df == self.df:
@@ -113,7 +110,7 @@ class TwoWay:
             rest = np.maximum(variance * self.df - within, 0.0) / (self.df - df)
             with np.errstate(divide="ignore", invalid="ignore"):
                 ratios[..., row] = (within / df) / rest
-        return ratios, np.array([df for _, df in self._blocks])
+        return ratios, np.array([df for _, df in self._row_blocks])
 
     def _zero_filled(self, values: Floats) -> Floats:
         return np.where(self.observed, values, 0.0)
@@ -128,21 +125,16 @@ class TwoWay:
         adjusted = ((known - seeds) * self.observed).sum(axis=-1)
         return adjusted @ self._solution
 
+    @cached_property
     def _row_blocks(self) -> list[tuple[Floats, int]]:
-        """Return of every row the inverse of its block of I - H, and the rank of that block."""
+        """Of every row the inverse of its block of I - H, and the rank of that block."""
         rows, seeds = np.nonzero(self.observed)
-        model = np.concatenate(
-            [
-                rows[:, None] == np.arange(self.observed.shape[0]),
-                seeds[:, None] == np.arange(self.observed.shape[1]),
-            ],
-            axis=1,
-        ).astype(np.float64)  # (N, R + S)
+        n_rows, n_seeds = self.observed.shape
+        of_rows, of_seeds = rows[:, None] == np.arange(n_rows), seeds[:, None] == np.arange(n_seeds)
+        model = np.concatenate([of_rows, of_seeds], axis=1).astype(np.float64)  # (N, R + S)
         spread = _inverse(model.T @ model)
-        blocks = []
-        for row in range(len(self.observed)):
-            own = model[rows == row]
-            blocks.append(np.eye(len(own)) - own @ spread @ own.T)
+        each = [model[rows == row] for row in range(n_rows)]
+        blocks = [np.eye(len(own)) - own @ spread @ own.T for own in each]
         return [(_inverse(block), _rank(block)) for block in blocks]
 
 

@@ -211,10 +211,8 @@ def test_a_diverged_seed_has_no_loss() -> None:
     values = table(3, 3)
     del values["row_1"][3]
     each = compare(values, {"row_1": [3]}, is_score=False).differences["row_1"]
-    assert each.method == "none"
     assert each.estimate is not None
-    assert each.n == 2
-    assert each.simultaneous is None
+    assert (each.method, each.n, each.simultaneous) == ("none", 2, None)
 
 
 def test_a_diverged_baseline_leaves_no_row_an_interval() -> None:
@@ -263,11 +261,17 @@ def test_rows_without_error_differ_for_certain() -> None:
     assert compared.departed == ()
 
 
-def test_what_can_be_detected_is_of_the_pairs_done() -> None:
+def test_what_can_be_detected_is_of_the_pairs_done_and_found_in_4_of_5_tables() -> None:
+    """By scipy's noncentral distribution."""
     values = table(5, 4)
-    whole = compare(values).detectable
+    compared = compare(values)
+    whole = compared.detectable
     assert whole is not None
     assert whole.low == pytest.approx(whole.high)
+    each = compared.differences["row_1"]
+    critical, shift = known(each.critical), whole.high / known(each.standard_error)
+    power = stats.nct.sf(critical, each.df, shift) + stats.nct.cdf(-critical, each.df, shift)
+    assert power == pytest.approx(0.8, abs=1e-4)
     for seed in (2, 3, 4):
         del values["row_1"][seed]
     partial = compare(values).detectable
@@ -275,33 +279,18 @@ def test_what_can_be_detected_is_of_the_pairs_done() -> None:
     assert partial.high > 1.5 * partial.low
 
 
-def test_what_can_be_detected_is_found_in_4_of_5_tables() -> None:
-    """By scipy's noncentral distribution."""
-    compared = compare(table(5, 4))
-    each = compared.differences["row_1"]
-    critical = known(each.critical)
-    shift = high(compared.detectable) / known(each.standard_error)
-    power = stats.nct.sf(critical, each.df, shift) + stats.nct.cdf(-critical, each.df, shift)
-    assert power == pytest.approx(0.8, abs=1e-4)
-
-
-def test_a_row_that_departs_with_two_pairs_has_their_interval() -> None:
+@pytest.mark.parametrize("n_pairs", [1, 2])
+def test_a_row_that_departs_needs_two_pairs_for_an_interval(n_pairs: int) -> None:
     rng = np.random.default_rng(0)
     seeds = {"baseline": range(1, 7), "a": range(1, 12), "b": range(1, 12), "c": range(1, 12)}
     values = {row: {seed: 40 + rng.normal() for seed in of_row} for row, of_row in seeds.items()}
-    values["wild"] = {seed: 40 + 500 * rng.normal() for seed in range(5, 12)}
-    each = compare(values).differences["wild"]
-    pairs = [values["wild"][seed] - values["baseline"][seed] for seed in (5, 6)]
-    assert (each.n, each.method, each.single is not None) == (2, "paired", True)
-    assert each.standard_error == pytest.approx(np.std(pairs, ddof=1) / 2**0.5)
-
-
-def test_a_row_that_departs_with_one_pair_has_no_interval() -> None:
-    rng = np.random.default_rng(0)
-    seeds = {"baseline": range(1, 7), "a": range(1, 12), "b": range(1, 12), "c": range(1, 12)}
-    values = {row: {seed: 40 + rng.normal() for seed in of_row} for row, of_row in seeds.items()}
-    values["wild"] = {seed: 40 + 500 * rng.normal() for seed in range(6, 12)}
+    values["wild"] = {seed: 40 + 500 * rng.normal() for seed in range(7 - n_pairs, 12)}
     compared = compare(values)
-    assert compared.departed == ("wild",)
     each = compared.differences["wild"]
-    assert (each.n, each.simultaneous) == (1, None)
+    assert (compared.departed, each.n) == (("wild",), n_pairs)
+    if n_pairs == 1:
+        assert each.simultaneous is None
+        return
+    pairs = [values["wild"][seed] - values["baseline"][seed] for seed in (5, 6)]
+    assert (each.method, each.single is not None) == ("paired", True)
+    assert each.standard_error == pytest.approx(np.std(pairs, ddof=1) / 2**0.5)

@@ -113,13 +113,13 @@ def test_intervals_for_new_sentences_add_what_the_sentences_owe(kind: str) -> No
         of_seeds = [
             jackknife(SCORES[kind], row, s) - jackknife(SCORES[kind], "baseline", s) for s in SEEDS
         ]
-        both = crossed_error(each.standard_error, each.df, np.stack(of_seeds))
-        n_wider += both.standard_error > 1.001 * each.standard_error
-        constant = replace(compared.family, df=both.df).critical
+        error, df = crossed_error(each.standard_error, each.df, np.stack(of_seeds))
+        n_wider += error > 1.001 * each.standard_error
+        constant = replace(compared.family, df=df).critical
         if each.method != "two-way":
-            constant = compared.family.critical_separate(both.df)
+            constant = compared.family.critical_separate(df)
         assert constant is not None
-        low, high = (each.estimate + sign * constant * both.standard_error for sign in (-1, 1))
+        low, high = (each.estimate + sign * constant * error for sign in (-1, 1))
         ends = each.with_sentences.low, each.with_sentences.high
         assert ends == pytest.approx((low, high), rel=2e-3)  # degrees of freedom have three digits
         assert plain[f"test.test.{kind}"].differences[row].with_sentences is None
@@ -127,25 +127,17 @@ def test_intervals_for_new_sentences_add_what_the_sentences_owe(kind: str) -> No
     assert all(each.with_sentences is None for each in actual["dev.nll"].differences.values())
 
 
-def test_a_row_of_which_a_seed_keeps_nothing_has_none() -> None:
-    sentences = {run: {"test": statistics_of(*run)} for run in records() if run != ("a", 2)}
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_a_seed_without_its_sentences_or_with_others_leaves_no_interval(is_missing: bool) -> None:
+    sentences = {run: {"test": statistics_of(*run)} for run in records()}
+    sentences["a", 2] = {
+        "test": SentenceStatistics(
+            *(counts[:-1] for counts in vars(sentences["a", 2]["test"]).values())
+        )
+    }
+    if is_missing:
+        del sentences["a", 2]
     rows = summarise(["baseline", "a", "b", "c"], SEEDS, records())
     actual = comparisons(rows, sentences)["test.test.bleu"].differences
     assert actual["a"].with_sentences is None
     assert actual["b"].with_sentences is not None
-
-
-def test_sentences_of_different_test_sets_are_not_paired() -> None:
-    sentences = {run: {"test": statistics_of(*run)} for run in records()}
-    short = sentences["a", 1]["test"]
-    cut = SentenceStatistics(
-        short.bleu[:-1],
-        short.chrf[:-1],
-        short.characters[:-1],
-        short.target_tokens[:-1],
-        short.nll[:-1],
-    )
-    sentences["a", 1] = {"test": cut}
-    rows = summarise(["baseline", "a", "b", "c"], SEEDS, records())
-    actual = comparisons(rows, sentences)["test.test.bleu"].differences
-    assert actual["a"].with_sentences is None

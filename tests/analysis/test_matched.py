@@ -21,12 +21,7 @@ def sample(*values: float, first: int = 1) -> RowSample:
 def ends(shift: Shift) -> list[float]:
     assert shift.simultaneous is not None
     assert shift.single is not None
-    return [
-        shift.simultaneous.low,
-        shift.simultaneous.high,
-        shift.single.low,
-        shift.single.high,
-    ]
+    return [end for each in (shift.simultaneous, shift.single) for end in (each.low, each.high)]
 
 
 def test_one_row_of_pairs_has_student_s_interval() -> None:
@@ -62,10 +57,9 @@ def test_one_seed_has_no_interval() -> None:
 
 
 def test_a_value_without_bound_has_no_interval() -> None:
-    shift = compare_matched({"a": (sample(1.0, 2.0), sample(math.inf, 2.0))})["a"]
-    assert (shift.method, shift.simultaneous) == ("none", None)
-    shift = compare_matched({"a": (sample(math.inf, 2.0), sample(1.0, math.inf))})["a"]
-    assert (shift.method, shift.simultaneous) == ("none", None)
+    for before, after in (((1.0, 2.0), (math.inf, 2.0)), ((math.inf, 2.0), (1.0, math.inf))):
+        shift = compare_matched({"a": (sample(*before), sample(*after))})["a"]
+        assert (shift.method, shift.simultaneous) == ("none", None)
 
 
 def test_rows_of_pairs_share_their_error() -> None:
@@ -130,9 +124,7 @@ def test_a_row_whose_spread_stands_out_has_a_moderated_error() -> None:
 def test_of_two_rows_neither_departs() -> None:
     zeros = sample(0.0, 0.0, 0.0)
     pairs = {"a": (zeros, sample(0.0, 0.1, 0.2)), "b": (zeros, sample(-900.0, 800.0, 5.0))}
-    assert {shift.method for shift in compare_matched(pairs).values()} == {"paired"}
-    shifts = compare_matched(pairs)
-    assert shifts["a"].df == 4
+    assert compare_matched(pairs)["a"].df == 4
 
 
 def test_two_samples_without_spread_have_the_degrees_of_freedom_of_both() -> None:

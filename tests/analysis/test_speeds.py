@@ -54,17 +54,12 @@ def test_a_machine_that_slows_down_for_all_leaves_the_ratio_alone() -> None:
     assert speeds["baseline"].value == pytest.approx(400)
 
 
-def test_a_row_alone_has_the_median_of_its_rounds() -> None:
+def test_a_row_alone_has_the_median_of_its_rounds_and_one_round_no_interval() -> None:
     values = [500.0, 900.0, 700.0]
     speed = compare_speeds({"baseline": values})["baseline"]
-    assert speed.value == pytest.approx(statistics.median(values))
-    assert speed.n == 3
-
-
-def test_one_round_has_no_interval() -> None:
-    speeds = compare_speeds({"baseline": [400.0], "a": [500.0]})
-    assert speeds["a"].ratio == pytest.approx(1.25)
-    assert speeds["a"].interval is None
+    assert (speed.value, speed.n) == (pytest.approx(statistics.median(values)), 3)
+    one = compare_speeds({"baseline": [400.0], "a": [500.0]})["a"]
+    assert (one.ratio, one.interval) == (pytest.approx(1.25), None)
 
 
 def test_a_disturbed_round_moves_the_deviation_and_not_the_median() -> None:
@@ -115,22 +110,17 @@ def test_a_row_is_compared_in_its_latest_session_with_the_baseline() -> None:
     assert [row.rounds["speed.fast"].session for row in rows[:2]] == ["2026-01-03", "2026-01-01"]
 
 
-def test_of_several_sessions_with_the_baseline_the_latest_counts() -> None:
-    baseline = _record("2026-01-03", 10.0, 10.0)
-    baseline["speed"]["earlier"] = {"2026-01-01": {"fast": [5.0, 5.0]}}
-    row = _record("2026-01-03", 40.0, 40.0)
+@pytest.mark.parametrize(("session", "ratio"), [("2026-01-03", 4.0), ("2026-01-02", None)])
+def test_of_several_sessions_the_latest_counts(session: str, ratio: float | None) -> None:
+    """With the baseline, or of a row that never met it."""
+    row, baseline = _record("2026-01-03", 40.0, 40.0), _record(session, 10.0, 10.0)
     row["speed"]["earlier"] = {"2026-01-01": {"fast": [5.0, 5.0]}}
+    if ratio:
+        baseline["speed"]["earlier"] = row["speed"]["earlier"]
     rows = summarise(["baseline", "row"], [1], {("baseline", 1): baseline, ("row", 1): row})
     assert rows[1].rounds["speed.fast"].session == "2026-01-03"
-    assert rows[1].speeds["speed.fast"].ratio == pytest.approx(4.0)
-
-
-def test_a_row_that_never_met_the_baseline_has_the_speed_of_its_latest_session() -> None:
-    row = _record("2026-01-03", 40.0, 40.0)
-    row["speed"]["earlier"] = {"2026-01-01": {"fast": [5.0, 5.0]}}
-    records = {("baseline", 1): _record("2026-01-02", 10.0, 10.0), ("row", 1): row}
-    speed = summarise(["baseline", "row"], [1], records)[1].speeds["speed.fast"]
-    assert (speed.value, speed.ratio) == (40.0, None)
+    speed = rows[1].speeds["speed.fast"]
+    assert (speed.value, speed.ratio) == (pytest.approx(40.0), ratio and pytest.approx(ratio))
 
 
 def test_without_a_baseline_that_was_measured_there_is_no_ratio() -> None:

@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from ablate.analysis.interactions import Interaction, Quadruple, interactions
+from ablate.analysis.interactions import Interaction, Quadruple, interaction
 from ablate.config import Experiment, value_at
 from ablate.config.rows import labels
 from ablate.report.columns import changed_paths
@@ -63,10 +63,10 @@ def draw_interactions(experiment: Experiment, results: Results) -> Drawing | Non
         return None
     metric = results.bleu or ""
     scores = {s.name: s.metrics[metric].values for s in results.summaries if metric in s.metrics}
-    estimates = interactions([cell.rows for cell in cells], scores, compared)
+    estimates = [interaction(cell.rows, scores, compared, len(cells)) for cell in cells]
     by_pair: dict[tuple[str, str], _Pair] = {}
-    for cell, interaction in zip(cells, estimates, strict=True):
-        by_pair.setdefault(cell.paths, []).append((cell, interaction))
+    for cell, estimate in zip(cells, estimates, strict=True):
+        by_pair.setdefault(cell.paths, []).append((cell, estimate))
     sizes = (abs(each.estimate) for each in estimates if each and each.differs_from_0)
     largest = max(sizes, default=1)
     with look():
@@ -152,13 +152,13 @@ def _panel(axes: Axes, pair: _Pair, levels: Levels, largest: float) -> None:
     axes.set_facecolor("none")
 
 
-def _draw(axes: Axes, at: tuple[int, int], interaction: Interaction | None, largest: float) -> None:
+def _draw(axes: Axes, at: tuple[int, int], each: Interaction | None, largest: float) -> None:
     (x, y), text, colour, ink = at, "no result", "none", SOFT
-    if interaction is not None:
-        text = "" if interaction.interval else "no interval"
-        if interaction.differs_from_0:
-            share = interaction.estimate / largest
-            text, full = signed(interaction.estimate, _DECIMALS), _BLUE if share > 0 else _ORANGE
+    if each is not None:
+        text = "" if each.interval else "no interval"
+        if each.differs_from_0:
+            share = each.estimate / largest
+            text, full = signed(each.estimate, _DECIMALS), _BLUE if share > 0 else _ORANGE
             red, green, blue = (_GREY + abs(share) * (part - _GREY) for part in full)
             colour = to_hex((red, green, blue))
             ink = _LIGHT if abs(share) > _DARK else _BLACK
