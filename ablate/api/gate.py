@@ -201,12 +201,12 @@ def _run_and_forecast(
         evidence = replace(first, records=records, losses=runs.losses(records))
         requested = requested or (blessing.first_reference(baseline, records) if records else None)
         if needed(seeds) - records.keys():
-            checks = requested or blessing.provisional_reference(baseline)
-            forecast = blessing.forecast(checks, evidence, seeds, may_weaken=file is None)
-            for sentence in [each for each in forecast.sentences if each not in announced]:
+            checks = requested or blessing.first_reference(baseline, {})
+            sentences, unfit = blessing.forecast(checks, evidence, seeds, may_weaken=file is None)
+            for sentence in [each for each in sentences if each not in announced]:
                 print_remark(sentence)
-            announced |= set(forecast.sentences)
-            refused = forecast.refused if requested else {}
+            announced |= set(sentences)
+            refused = unfit if requested else {}
     assert requested is not None, "a blessing has runs"
     return requested, evidence, refused
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ablate.analysis.summary import Records, evaluated_sets
 from ablate.config import Experiment
-from ablate.gate.check import Check, Context
+from ablate.gate.check import Check
 from ablate.gate.checks.exact import Exact
 from ablate.gate.checks.statistical import Statistical
 from ablate.gate.evidence import Evidence, UnfitError, machine
@@ -34,12 +34,14 @@ class Blessings:
 def first_reference(baseline: str, records: Records) -> Reference:
     """Return the default checks, for a reference that has no file yet.
 
+    Before any run they are those that it will probably have.
+
     Raises:
         BlessingError: if the runs have nothing to compare.
     """
-    sets = evaluated_sets(records)
+    sets = evaluated_sets(records) if records else ["test"]
     checks: dict[str, Check] = {}
-    if machine(next(iter(records.values()))).get("device") == "cpu":
+    if not records or machine(next(iter(records.values()))).get("device") == "cpu":
         checks["losses"] = Exact.model_validate({"row": baseline})
     if sets:
         measure = f"test.{sets[0]}.bleu"
@@ -49,29 +51,9 @@ def first_reference(baseline: str, records: Records) -> Reference:
     return Reference(checks=checks)
 
 
-def provisional_reference(baseline: str) -> Reference:
-    """Return the checks that `first_reference` will probably have; it is called before any run."""
-    bleu = Statistical.model_validate({"row": baseline, "measure": "test.test.bleu"})
-    return Reference(checks={"losses": Exact.model_validate({"row": baseline}), "bleu": bleu})
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """What seeds can promise according to the runs so far.
-
-    Attributes:
-        sentences: for users.
-        refused: by the name of a check, why the seeds cannot bless it, with 95% confidence where
-            that depends on the missing runs.
-    """
-
-    sentences: tuple[str, ...]
-    refused: dict[str, str]
-
-
 def forecast(
     reference: Reference, evidence: Evidence, seeds: Sequence[int], *, may_weaken: bool
-) -> Forecast:
+) -> tuple[tuple[str, ...], dict[str, str]]:
     """Return what seeds can promise according to the runs so far.
 
     Args:
@@ -79,6 +61,10 @@ def forecast(
         evidence: the runs so far.
         seeds: of all runs.
         may_weaken: whether a check may promise less than it asks for, if it can be blessed then.
+
+    Returns:
+        Sentences for users; by the name of a check, why the seeds cannot bless it, with 95%
+        confidence where that depends on the missing runs.
 
     Raises:
         BlessingError: if they can bless no check, or not one that was blessed before; or if the
@@ -98,7 +84,7 @@ def forecast(
             sentences += [f"{name}: {sentence}"] if sentence else []
     if len(refused) == len(checks) or any(checks[name].blessed for name in refused):
         raise BlessingError("\n".join(refused.values()))
-    return Forecast((*sentences, *refused.values()), refused)
+    return (*sentences, *refused.values()), refused
 
 
 def bless(
@@ -110,15 +96,7 @@ def bless(
     *,
     may_weaken: bool,
 ) -> Blessings:
-    """Bless every check that the runs can bless.
-
-    Args:
-        reference: the checks.
-        experiment: whose runs they are.
-        evidence: the runs.
-        seeds: of them.
-        refused_before: the reasons of the checks that the forecast refused, by name.
-        may_weaken: whether a check may promise less than it asks for, if it can be blessed then.
+    """Bless every check that the runs can bless; `forecast` has refused some before.
 
     Raises:
         BlessingError: if no check can be blessed, or one cannot that was blessed before; or if the
@@ -132,14 +110,20 @@ def bless(
     for name, check in checks.items():
         if name in refused_before:
             continue
+        context, weaker = reference.context(name, seeds), ""
         try:
-            blessed[name], weaker = _blessed(
-                check, evidence, reference.context(name, seeds), may_weaken
-            )
+            try:
+                blessing = check.bless(evidence, context)
+            except TooWeakError as error:
+                if not may_weaken:
+                    raise
+                check, weaker = error.instead, str(error)
+                blessing = check.bless(evidence, context)
         except UnfitError as error:
             refused.append(f"{name} cannot be blessed: {error}")
-        else:
-            weakened += [f"{name} promises less than was asked: {weaker}"] if weaker else []
+            continue
+        blessed[name] = check.model_copy(update={"blessed": blessing})
+        weakened += [f"{name} promises less than was asked: {weaker}"] if weaker else []
     if not blessed or any(checks[name].blessed for name in checks.keys() - blessed):
         raise BlessingError("\n".join(refused))
     test_set = next(iter(evaluated_sets(evidence.records)), None)
@@ -154,22 +138,3 @@ def bless(
         }
     )
     return Blessings(new, tuple(refused), tuple(weakened))
-
-
-def _blessed(
-    check: Check, evidence: Evidence, context: Context, may_weaken: bool
-) -> tuple[Check, str]:
-    """Return a check with what the runs bless, and why it promises less, if it does.
-
-    Raises:
-        UnfitError: if they do not bless it.
-    """
-    reason = ""
-    try:
-        blessing = check.bless(evidence, context)
-    except TooWeakError as error:
-        if not may_weaken:
-            raise
-        check, reason = error.instead, str(error)
-        blessing = check.bless(evidence, context)
-    return check.model_copy(update={"blessed": blessing}), reason

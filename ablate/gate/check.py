@@ -41,12 +41,7 @@ _DIGITS = 10  # of derived numbers; the values that they are derived from are no
 
 
 class PublishedNumber(Frozen):
-    """The published value of a measure.
-
-    Attributes:
-        source: who published it, and where.
-        note: what a reader must know to compare it.
-    """
+    """The published value of a measure, and who published it where."""
 
     value: float
     source: Text
@@ -54,13 +49,7 @@ class PublishedNumber(Frozen):
 
 
 class Blessing(Frozen):
-    """The measurements that a check was blessed with.
-
-    Attributes:
-        seeds: of the runs.
-        derived: how the tolerance follows from the values.
-        terms: the check's, at that time.
-    """
+    """The seeds that a check was blessed with, how its tolerance follows, and its terms then."""
 
     seeds: Annotated[tuple[int, ...], Field(min_length=1)]
     derived: Text
@@ -107,13 +96,11 @@ class CheckVerdict:
 
     Attributes:
         check: its name.
-        kind: of check.
         subject: the row, or the two rows, and the measure.
         reference: what was blessed.
         tolerance: what is allowed.
         measured: what the runs of this gate have.
         failure: which number left which tolerance and by how much; None if the check passed.
-        remarks: what a reader should also know.
     """
 
     check: str
@@ -136,11 +123,8 @@ class Check(Frozen, ABC):
 
     Attributes:
         kind: the name of the class in the YAML; a kind sets it by ``Literal["x"] = "x"``.
-        row: of the experiment.
         measure: as it is nested in a record, ``test.test2016.bleu``.
         seeds: how many a gate has, at least.
-        note: for readers.
-        published: the published value.
         blessed: the measurements; None before the first blessing.
     """
 
@@ -276,11 +260,10 @@ class Check(Frozen, ABC):
             yield at, f"has not been blessed; {BLESS_AGAIN}"
             return
         before, after = self.blessed.terms, self.terms(alpha)
-        changed = [term for term in before | after if before.get(term) != after.get(term)]
-        for term in changed:
-            was = f"was {before[term]}" if term in before else "was not given"
-            yield (*at, term), f"{was} when the check was blessed; {BLESS_AGAIN}"
-        if changed:
+        if changed := [term for term in before | after if before.get(term) != after.get(term)]:
+            for term in changed:
+                was = f"was {before[term]}" if term in before else "was not given"
+                yield (*at, term), f"{was} when the check was blessed; {BLESS_AGAIN}"
             return
         try:
             again = self.derive_again(alpha)
@@ -290,10 +273,8 @@ class Check(Frozen, ABC):
         for key in _DERIVED:
             written, follows = getattr(self.blessed, key, None), getattr(again, key, None)
             if not is_close(written, follows):
-                reason = (
-                    f"is {written}, but {follows} follows from the values and terms; {BLESS_AGAIN}"
-                )
-                yield (*at, "blessed", key), reason
+                reason = f"is {written}, but {follows} follows from the values and terms"
+                yield (*at, "blessed", key), f"{reason}; {BLESS_AGAIN}"
 
     def loosened(self, old: Check) -> Iterator[str]:
         """Yield in what this check is looser than an earlier one; both are blessed."""
@@ -330,26 +311,18 @@ class Check(Frozen, ABC):
 
 
 class Directed(Check):
-    """A check that depends on whether higher values are better.
-
-    Attributes:
-        better: which values are better; None: as `ablate.analysis.verdict` says.
-    """
+    """A check that depends on which values are better: by default as `analysis.verdict` says."""
 
     better: Literal["higher", "lower"] | None = None
 
     @model_validator(mode="after")
-    def _each_seed_is_measured(self) -> Directed:
+    def _seeds_and_direction_are_known(self) -> Directed:
         if is_measured_once(self.measure):
             raise ValueError(
                 f"all seeds of a row share one measurement of {self.measure!r}, which does not "
                 "show what chance does to it; check train.seconds, which every run has of its "
                 "own, or what is counted (flops, params)"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _direction_is_known(self) -> Directed:
         if self.better is None and direction(self.measure) is None:
             raise ValueError(
                 f"whether more of {self.measure!r} is better is not known; "

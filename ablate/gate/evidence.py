@@ -44,12 +44,7 @@ class Evidence:
         seeds: Sequence[int],
         may_be_unfinished: Callable[[int], bool] = lambda _: False,
     ) -> Summary:
-        """Return the summary of a row over ``seeds``.
-
-        Args:
-            row: its name.
-            seeds: of the runs.
-            may_be_unfinished: whether the run with a seed need not be done.
+        """Return the summary of a row; some seeds' runs may be unfinished.
 
         Raises:
             UnfitError: with the reason of the first run that must be done and is not.

@@ -32,11 +32,7 @@ _BLEU_EFFECT = 1.5
 
 
 class TooWeakError(UnfitError):
-    """The runs cannot promise what a check asks for.
-
-    Attributes:
-        instead: the check with the smallest effect that they can promise.
-    """
+    """The runs cannot promise what a check asks for, but what the one ``instead`` does."""
 
     def __init__(self, reason: str, instead: MeanCheck) -> None:
         super().__init__(reason)
@@ -49,9 +45,7 @@ class MeanBlessing(Blessing):
     Attributes:
         value: the mean that new runs are compared with.
         std: the standard deviation that the tolerance follows from.
-        lowest: the lower limit of the mean of the new runs.
-        highest: its upper limit.
-        values: by seed.
+        lowest: the lower limit of the mean of the new runs, as ``highest`` is the upper.
     """
 
     value: float
@@ -109,12 +103,7 @@ class MeanCheck(Directed):
         """Return the sample of the runs that are done; None if they are too few for a std."""
 
     def promise(self, alpha: float, n_new: int | None = None) -> Promise:
-        """Return the promise of the check.
-
-        Args:
-            alpha: its share of the reference's.
-            n_new: runs of this gate; by default the fewest that the check allows.
-        """
+        """Return the promise of a gate of ``n_new`` runs; by default the fewest it allows."""
         return self.promises(alpha, self.min_effect, self.power, n_new or self.seeds)
 
     def limits(self, sample: ReferenceSample, promise: Promise) -> tuple[float, float]:
@@ -135,12 +124,23 @@ class MeanCheck(Directed):
             text = f"{counted(sample.n, 'seed')} with a std of {to_scale(sample.std, sample.std)}"
             raise self._too_weak(text, sample.std, sample.n, promise)
         low, high = self.limits(sample, promise)
+        room = margins(sample.std, sample.n, promise)
+        steps = margins(1 / promise.standard_error(sample.n), sample.n, promise)
+        worse, better = ("below", "above") if self.is_higher_better else ("above", "below")
+        derived = (
+            f"the mean of {promise.runs} may lie {to_scale(room.loss, room.loss)} {worse} and "
+            f"{to_scale(room.gain, room.gain)} {better}: {steps.loss:.3f} and {steps.gain:.3f} x "
+            f"std x {promise.standard_error_formula(sample.n)}, Student's t with "
+            f"{promise.df(sample.n)} degrees of freedom, which chance exceeds in "
+            f"{percentage(promise.alpha)} of gates; a true loss of {promise.min_effect:g} is "
+            f"caught in {percentage(power(sample.std, sample.n, promise))}"
+        )
         return {
             "value": rounded(sample.mean),
             "std": rounded(sample.std),
             "lowest": rounded(low),
             "highest": rounded(high),
-            "derived": self._derivation(sample, promise),
+            "derived": derived,
             "terms": self.terms(alpha),
         }
 
@@ -188,10 +188,12 @@ class MeanCheck(Directed):
         measured = f"{to_scale(mean, scale)} ({counted(len(seeds), 'seed')})"
         if low <= mean <= high:
             return Result(measured, None)
+        side, excess = ("low", low - mean) if mean < low else ("high", mean - high)
+        beyond = f"{to_scale(excess, excess)} too {side}" if math.isfinite(mean) else ""
         failure = (
             f"{self.measure} of {self.row} is {to_scale(mean, scale)}, the mean of "
             f"{seeds_named(seeds)}; the reference is {to_scale(blessed.value, scale)} and "
-            f"tolerates {self.allowed(context)[1]}: {_excess(mean, low, high)}"
+            f"tolerates {self.allowed(context)[1]}: {beyond or 'it is no number'}"
         )
         return Result(measured, failure)
 
@@ -230,14 +232,7 @@ class MeanCheck(Directed):
         )
 
     def _too_weak(self, text: str, std: float, n: int, promise: Promise) -> TooWeakError:
-        """Return the error for a std that is too large for the promise, with the ways out.
-
-        Args:
-            text: which seeds cannot promise it.
-            std: that is too large.
-            n: seeds of the reference.
-            promise: that they cannot keep.
-        """
+        """Return the error of a std that is too large: that ``text`` cannot promise this."""
         most = largest_std(n, promise)
         effect = rounded_up(smallest_effect(std, n, promise))
         ways = [f"a std of at most {to_scale(most, most)}", *ways_out(std, n, promise)]
@@ -247,25 +242,3 @@ class MeanCheck(Directed):
             f"false alarm in {percentage(promise.alpha)}; it takes {', or '.join(ways)}",
             self.model_copy(update={"min_effect": effect}),
         )
-
-    def _derivation(self, sample: ReferenceSample, promise: Promise) -> str:
-        room = margins(sample.std, sample.n, promise)
-        steps = margins(1 / promise.standard_error(sample.n), sample.n, promise)
-        worse, better = ("below", "above") if self.is_higher_better else ("above", "below")
-        return (
-            f"the mean of {promise.runs} may lie "
-            f"{to_scale(room.loss, room.loss)} {worse} and "
-            f"{to_scale(room.gain, room.gain)} {better}: "
-            f"{steps.loss:.3f} and {steps.gain:.3f} x std x "
-            f"{promise.standard_error_formula(sample.n)}, Student's t with "
-            f"{promise.df(sample.n)} degrees of freedom, which chance exceeds in "
-            f"{percentage(promise.alpha)} of gates; a true loss of {promise.min_effect:g} is "
-            f"caught in {percentage(power(sample.std, sample.n, promise))}"
-        )
-
-
-def _excess(mean: float, low: float, high: float) -> str:
-    if not math.isfinite(mean):
-        return "it is no number"
-    side, excess = ("low", low - mean) if mean < low else ("high", mean - high)
-    return f"{to_scale(excess, excess)} too {side}"

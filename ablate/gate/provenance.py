@@ -24,11 +24,8 @@ class Provenance(Frozen):
     """Where the blessed numbers come from.
 
     Attributes:
-        experiment: its name.
         date: in UTC.
         machine: its kind; on another kind numbers need not agree bit for bit.
-        versions: of everything that may change a number.
-        commits: of the code.
         is_clean: whether the code was exactly that of the commits.
         signatures: how scores were computed.
         runs: row to seed to the hash that is the run's identity.
@@ -85,6 +82,14 @@ def provenance_of(
     runs: dict[str, dict[str, str]] = {}
     for (row, seed), record in sorted(records.items()):
         runs.setdefault(row, {})[str(seed)] = record["hash"]
+    signatures = {}
+    for check in checks.values():
+        section, *steps = check.measure.split(".")
+        if section == "test" and len(steps) == 2:
+            scores = (record.get("test", {}).get(steps[0], {}) for record in records.values())
+            written = (each.get(f"{steps[1]}_signature") for each in scores)
+            if signature := next(filter(None, written), None):  # a run that diverged has none
+                signatures[steps[1]] = signature
     return Provenance(
         experiment=experiment.name,
         date=provenance.now(),
@@ -92,7 +97,7 @@ def provenance_of(
         versions=dict(first.get("versions", {})),
         commits=tuple(dict.fromkeys(git["commit"] for git in gits if git.get("commit"))),
         is_clean=None if None in cleanliness else all(cleanliness),
-        signatures=_signatures(records, checks),
+        signatures=signatures,
         runs=runs,
         checks=tuple(checks),
     )
@@ -144,16 +149,3 @@ def published_number(
     if published is None or value is None or len(check.rows) > 1:
         return None
     return PublishedNumber(value=value, source=published.source, note=published.note)
-
-
-def _signatures(records: Records, checks: Mapping[str, Check]) -> dict[str, str]:
-    """Return how the scores that checks are about were computed; a run that diverged has none."""
-    signatures: dict[str, str] = {}
-    for check in checks.values():
-        section, *steps = check.measure.split(".")
-        if section == "test" and len(steps) == 2:
-            scores = (record.get("test", {}).get(steps[0], {}) for record in records.values())
-            written = (each.get(f"{steps[1]}_signature") for each in scores)
-            signature = next(filter(None, written), None)
-            signatures |= {steps[1]: signature} if signature else {}
-    return signatures

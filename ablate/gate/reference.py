@@ -28,7 +28,6 @@ class Head(Frozen):
         alpha: the share of gates in which chance alone may make a check fail; all checks of means
             share it.
         pilot_seeds: seeds with which the claims were looked for; they neither bless nor judge.
-        blessed: where the blessed numbers come from.
     """
 
     source: Text | None = None

@@ -12,7 +12,7 @@ from ablate.config import Mistake, MistakesError
 from ablate.config.merge import schema_of
 from ablate.config.messages import validated
 from ablate.config.source import dump, parse, source_of
-from ablate.config.tree import Mark, Node, Source, UnreadableError
+from ablate.config.tree import Mark, Node, UnreadableError
 from ablate.errors import SpecError
 from ablate.gate.check import KINDS, Check, Flaw
 from ablate.gate.reference import Head, Reference
@@ -37,19 +37,10 @@ _LAST_OF_BLESSING = ("seeds", "values", "repeats", "other_machine", "derived", "
 
 @dataclass(frozen=True)
 class ReferenceFile:
-    """A reference, and the positions of its entries in its file.
-
-    Attributes:
-        tree: of the YAML.
-    """
+    """A reference, and the tree of its YAML, which has the positions of its entries."""
 
     reference: Reference
     tree: Node
-
-    def mistake(self, path: Sequence[str], reason: str) -> Mistake:
-        """Return a mistake at the value under ``path``, or at what holds it."""
-        node, _ = self.tree.descend(path)
-        return Mistake(node.mark, ".".join(path), reason)
 
     def refuse(
         self,
@@ -74,13 +65,22 @@ class ReferenceFile:
                 if rows is not None and row not in rows:
                     reason = f"no row is called {row!r};{suggest(row, rows)} known: {listed(rows)}"
                     wrong.append((("checks", name, key), reason))
-            measures = _measures(check, records or {})
+            of_runs = [
+                set(summarise([row], [seed], {(row, seed): record})[0].metrics)
+                for (row, seed), record in (records or {}).items()
+                if check.recorded_measure and row in check.rows and record["status"] == "done"
+            ]
+            measures = set.intersection(*of_runs) if of_runs else set()
             if measures and check.recorded_measure not in measures:
                 near = suggest(check.measure, measures) or f" known: {listed(sorted(measures))}"
                 reason = f"no run has a measure {check.measure!r};{near}"
                 wrong.append((("checks", name, "measure"), reason))
         if wrong:
-            raise MistakesError([self.mistake(at, reason) for at, reason in wrong])
+            places = [(self.tree.descend(at)[0].mark, ".".join(at)) for at, _ in wrong]
+            reasons = [reason for _, reason in wrong]
+            raise MistakesError(
+                [Mistake(*at, why) for at, why in zip(places, reasons, strict=True)]
+            )
 
 
 def read(path: Path) -> ReferenceFile:
@@ -94,8 +94,17 @@ def read(path: Path) -> ReferenceFile:
         tree = _tree(path, wrong)
     except UnreadableError as error:
         raise MistakesError([*wrong, error.mistake]) from None
-    _check_version(tree.get("schema"), wrong)
-    checks = _checks(tree, wrong)
+    schema, node = tree.get("schema"), tree.get("checks")
+    if schema is not None and schema.value != SCHEMA:
+        reason = f"this version of ablate reads schema {SCHEMA}; it is {schema.value!r}"
+        wrong.append(Mistake(schema.mark, "schema", reason))
+    checks = {}
+    if node is None or not dict(node.items()):
+        reason = f"needs 'checks', a mapping from names to checks of a kind: {', '.join(KINDS)}"
+        wrong.append(Mistake((node or tree).mark, "checks" if node else "", reason))
+    else:
+        read_checks = ((name, _check(check, wrong)) for name, check in node.items())
+        checks = {name: check for name, check in read_checks if check is not None}
     rest = {key: node for key, node in tree.items() if key not in ("checks", "schema")}
     head, mistakes = validated(Head, replace(tree, value=rest), schema_of(Reference))
     wrong += mistakes
@@ -118,21 +127,12 @@ def text(reference: Reference) -> str:
     content = {"schema": SCHEMA, **reference.model_dump(mode="json", exclude_none=True)}
     if not reference.pilot_seeds:
         del content["pilot_seeds"]
-    content["checks"] = {name: _arranged(check) for name, check in content["checks"].items()}
+    for name, check in content["checks"].items():  # its terms first, the values of its runs last
+        content["checks"][name] = arranged = _sorted(check, _FIRST_OF_CHECK, _LAST_OF_CHECK)
+        if "blessed" in arranged:
+            arranged["blessed"] = _sorted(arranged["blessed"], (), _LAST_OF_BLESSING)
     content = _sorted(content, _ABOVE_CHECKS, ("checks", "blessed"))  # people read the checks first
     return _HEAD + dump(content, width=88, flow=None)
-
-
-def _measures(check: Check, records: Records) -> set[str]:
-    """Return the measures that every run of a check has; none if no run is done or needed."""
-    if check.recorded_measure is None:
-        return set()
-    of_check = [
-        set(summarise([row], [seed], {(row, seed): record})[0].metrics)
-        for (row, seed), record in records.items()
-        if row in check.rows and record["status"] == "done"
-    ]
-    return set.intersection(*of_check) if of_check else set()
 
 
 def _tree(path: Path, wrong: list[Mistake]) -> Node:
@@ -146,28 +146,8 @@ def _tree(path: Path, wrong: list[Mistake]) -> Node:
     root = parse(source, wrong)
     if root is None or not isinstance(root.value, dict):
         reason = "a reference is a mapping with 'checks'; `ablate gate --bless` writes one"
-        raise UnreadableError(Mistake(root.start if root else _start(source), "", reason))
+        raise UnreadableError(Mistake(root.start if root else Mark(source, 1, 1), "", reason))
     return root
-
-
-def _start(source: Source) -> Mark:
-    return Mark(source, 1, 1)
-
-
-def _check_version(schema: Node | None, wrong: list[Mistake]) -> None:
-    if schema is not None and schema.value != SCHEMA:
-        reason = f"this version of ablate reads schema {SCHEMA}; it is {schema.value!r}"
-        wrong.append(Mistake(schema.mark, "schema", reason))
-
-
-def _checks(tree: Node, wrong: list[Mistake]) -> dict[str, Check]:
-    node = tree.get("checks")
-    if node is None or not dict(node.items()):
-        reason = f"needs 'checks', a mapping from names to checks of a kind: {', '.join(KINDS)}"
-        wrong.append(Mistake((node or tree).mark, "checks" if node else "", reason))
-        return {}
-    checks = {name: _check(check, wrong) for name, check in node.items()}
-    return {name: check for name, check in checks.items() if check is not None}
 
 
 def _check(node: Node, wrong: list[Mistake]) -> Check | None:
@@ -182,14 +162,6 @@ def _check(node: Node, wrong: list[Mistake]) -> Check | None:
     check, mistakes = validated(KINDS[name], node, schema_of(KINDS[name]))
     wrong += mistakes
     return check
-
-
-def _arranged(check: dict[str, Any]) -> dict[str, Any]:
-    """Return a check in the order of the file: its terms first, the values of its runs last."""
-    arranged = _sorted(check, _FIRST_OF_CHECK, _LAST_OF_CHECK)
-    if "blessed" in arranged:
-        arranged["blessed"] = _sorted(arranged["blessed"], (), _LAST_OF_BLESSING)
-    return arranged
 
 
 def _sorted(mapping: dict[str, Any], first: Sequence[str], last: Sequence[str]) -> dict[str, Any]:

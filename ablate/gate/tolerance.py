@@ -82,13 +82,7 @@ class PairedPromise(Promise):
 
 @dataclass(frozen=True)
 class ReferenceSample:
-    """The statistics of a measure in a reference.
-
-    Attributes:
-        mean: with which the mean of the new runs is compared.
-        std: of one run, or of one difference.
-        n: the number of seeds.
-    """
+    """A measure in a reference of ``n`` seeds; the std is of one run, or of one difference."""
 
     mean: float
     std: float

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeFloat, model_validator
 
 from ablate.analysis.statistics import Estimate, Interval, paired_differences, t_quantile
-from ablate.analysis.summary import Summary, summarise
+from ablate.analysis.summary import summarise
 from ablate.gate.check import Blessing, Context, Directed, Result, Text, rounded
 from ablate.gate.evidence import Evidence, UnfitError
 from ablate.gate.numbers import percentage, to_scale
@@ -29,8 +29,7 @@ class FindingBlessing(Blessing):
     Attributes:
         value: the mean difference, row less the row it is compared with; None if all diverged.
         std: the standard deviation of the differences.
-        low: where the interval of the mean difference begins.
-        high: where it ends.
+        low: where the interval of the mean difference begins, as ``high`` is where it ends.
         values: the differences, by seed; runs that diverged have none.
     """
 
@@ -182,23 +181,17 @@ class FindingCheck(Directed):
             UnfitError: if a run is not done that must be.
         """
         summaries = summarise(self.rows, seeds, evidence.records)
-        diverged = self._supporting(*summaries)
+        worse, better = summaries if self.claim == "worse" else summaries[::-1]
+        diverged = tuple(  # the seeds with which the row that is claimed to be worse diverged
+            seed
+            for seed, status in worse.outcomes.items()
+            if self.claim != "near" and status == "diverged" and better.outcomes[seed] == "done"
+        )
         for name in self.rows:
             evidence.summary(name, seeds, diverged.__contains__)
         ours, theirs = (summary.metrics.get(self.measure) for summary in summaries)
         pairs = paired_differences(ours.values, theirs.values) if ours and theirs else {}
         return self._effect(Estimate(pairs) if pairs else None, diverged)
-
-    def _supporting(self, row: Summary, against: Summary) -> tuple[int, ...]:
-        """Return the seeds with which the row that is claimed to be worse diverged."""
-        if self.claim == "near":
-            return ()
-        worse, better = (row, against) if self.claim == "worse" else (against, row)
-        return tuple(
-            seed
-            for seed, status in worse.outcomes.items()
-            if status == "diverged" and better.outcomes.get(seed) == "done"
-        )
 
     def _effect(self, differences: Estimate | None, diverged: tuple[int, ...]) -> Effect:
         """Return the effect that differences show, and runs of the worse row that diverged."""
@@ -229,12 +222,8 @@ class FindingCheck(Directed):
     ) -> float:
         """Return the share of gates that show the claim again if the true effect is the measured.
 
-        For ``near`` it is a lower bound.
-
-        Args:
-            differences: as they were measured.
-            n: seeds of a gate; as few as the check allows unless given.
-            margin: that is claimed; the check's unless given.
+        For ``near`` it is a lower bound. Unless given, the seeds of a gate are as few as the check
+        allows, and the margin is the check's.
         """
         assert differences.sd is not None, "a claim that holds has an interval"
         n, margin = n or self.seeds, self.margin if margin is None else margin
@@ -289,17 +278,15 @@ class FindingCheck(Directed):
         assert effect.differences is not None, "where all diverged, the claim is shown"
         assert effect.interval is not None, "an effect without an interval was refused before"
         mean = to_scale(effect.differences.mean, effect.interval.high - effect.interval.low, "+")
+        relation = f"{self.claim} than {self.against} by at least {self.margin:g}"
+        if self.claim == "near":
+            relation = f"within {self.margin:g} of {self.against}"
         return (
-            f"{self.row} is not shown to be {self._relation()} in {self.measure}: the difference "
+            f"{self.row} is not shown to be {relation} in {self.measure}: the difference "
             f"is {mean} over {seeds_named(effect.differences.seeds)}, and its "
             f"{percentage(2 * self.confidence - 1)} interval is {_interval_text(effect.interval)}, "
             f"{to_scale(effect.shortfall, effect.shortfall)} short of the claim"
         )
-
-    def _relation(self) -> str:
-        if self.claim == "near":
-            return f"within {self.margin:g} of {self.against}"
-        return f"{self.claim} than {self.against} by at least {self.margin:g}"
 
 
 def _interval_text(interval: Interval) -> str:

@@ -77,8 +77,16 @@ class Paired(MeanCheck):
         seeds = context.seeds
         if len(seeds) < self.min_seeds:
             raise UnfitError(self.too_few_seeds(self.promise(context.alpha)))
-        values = evidence.values(self.row, self.measure, seeds)
-        repeats, other = self._repeats(evidence, seeds, values)
+        values, before = evidence.values(self.row, self.measure, seeds), self.blessed
+        if not evidence.repeats and before and (before.seeds, before.values) == (seeds, values):
+            repeats, other = before.repeats, before.other_machine  # of an earlier blessing
+        else:
+            by_seed = values_so_far(evidence.repeats, self.row, self.measure, seeds)
+            missing = [seed for seed in seeds if seed not in by_seed]
+            if missing:
+                raise UnfitError(f"no repeat of {self.row} with {listed(missing)} is done; {_HOW}")
+            repeats = tuple(by_seed[seed] for seed in seeds)
+            other = self._other_machine(evidence, seeds)
         return self.blessing(seeds, values, context.alpha, repeats=repeats, other=other)
 
     def blessing(
@@ -124,22 +132,6 @@ class Paired(MeanCheck):
         if not math.isfinite(square):
             raise UnfitError(f"{self.measure} is not finite with some seed")
         return ReferenceSample(math.fsum(first) / len(first), math.sqrt(square), len(values))
-
-    def _repeats(
-        self, evidence: Evidence, seeds: tuple[int, ...], values: tuple[float, ...]
-    ) -> tuple[tuple[float, ...], dict[str, Scalar]]:
-        """Return the values of the same seeds on another kind of machine, and its kind.
-
-        Without new repeats, those of an earlier blessing stay if the values are the same.
-        """
-        before = self.blessed
-        if not evidence.repeats and before and (before.seeds, before.values) == (seeds, values):
-            return before.repeats, before.other_machine
-        by_seed = values_so_far(evidence.repeats, self.row, self.measure, seeds)
-        missing = [seed for seed in seeds if seed not in by_seed]
-        if missing:
-            raise UnfitError(f"no repeat of {self.row} with {listed(missing)} is done; {_HOW}")
-        return tuple(by_seed[seed] for seed in seeds), self._other_machine(evidence, seeds)
 
     def _other_machine(self, evidence: Evidence, seeds: tuple[int, ...]) -> dict[str, Scalar]:
         """Return the kind of machine of the repeats.
