@@ -14,7 +14,6 @@ from ablate.report.table import Cell, Column
 from ablate.report.values import (
     NOTHING,
     TIMES,
-    decimals_of,
     format_value,
     interval_text,
     measure_decimals,
@@ -140,9 +139,11 @@ def more(results: Results) -> list[Block]:
     zeros = sets_of_zeros(results)
     metrics += [(f"test.{name}.bleu", name, 1) for name in others if name not in zeros]
     for metric, name, rank in metrics:
-        blocks.append(means(results, Column(metric, measure_name(metric), name, rank=rank)))
-        blocks.append(_differences(results, metric, rank=rank))
-        blocks.append(_intervals(results, metric, rank=rank))
+        blocks += [
+            means(results, Column(metric, measure_name(metric), name, rank=rank)),
+            _differences(results, metric, rank=rank),
+            _intervals(results, metric, rank=rank),
+        ]
     return known(blocks)
 
 
@@ -228,7 +229,8 @@ def published(results: Results, measure: str, header: str) -> Block:
     """Return what a source prints, with as many decimals as it prints; parameters in our unit."""
     unit, name, _ = _unit_of_parameters(results) if measure == "params" else (1.0, "", 0)
     values = {row: value / unit for row, value in _published(results, measure).items()}
-    decimals = decimals_of(values.values())
+    written = [repr(float(value)).partition(".")[2] for value in values.values()]
+    decimals = max((len(text) for text in written if text != "0"), default=0)
     texts = [
         number(values[row.name], decimals) if row.name in values else NOTHING
         for row in results.summaries

@@ -44,7 +44,6 @@ class MatchedRow:
         names: on the first side and on the second.
         matched_by: the whole ``spec``; the ``changes`` of its baseline; or its ``name`` alone.
         spec: what differs between its specs, by path: the first value and the second.
-        samples: of every metric that both sides have.
         shifts: the second side less the first, in every score and loss; none of a row with diverged
             runs on either side, for the runs that did not diverge are a selection.
         outcomes: how many runs ended with each status, on either side.
@@ -65,13 +64,9 @@ class MatchedRow:
 
 @dataclass(frozen=True)
 class Differing:
-    """One test sentence that the two sides translate differently.
+    """One test sentence that the two sides translate differently; line 1 is the first.
 
-    Attributes:
-        row: whose runs these are.
-        seed: of the runs.
-        line: of the test set, 1 first.
-        scores: the chrF of either translation, by itself.
+    The scores are the chrF of either translation, by itself.
     """
 
     row: str
@@ -85,19 +80,12 @@ class Differing:
 
 @dataclass(frozen=True)
 class TranslationDifferences:
-    """How translations of the first test set differ.
+    """How translations of the first test set differ."""
 
-    Attributes:
-        n: pairs of translations, of all rows and seeds.
-        n_differing: of these, pairs that are not equal.
-        most: those of which the chrF differs most.
-        note: why there are none; empty if there are.
-    """
-
-    n: int = 0
+    n: int = 0  # pairs, of all rows and seeds
     n_differing: int = 0
-    most: Sequence[Differing] = ()
-    note: str = ""
+    most: Sequence[Differing] = ()  # of which the chrF differs most
+    note: str = ""  # why there are none
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,8 +97,6 @@ class Compared:
         rows: those that both have.
         unmatched: names of the rows that one side alone has.
         provenance: what each side's numbers come from, by what it is.
-        negligible: how small a difference must be not to matter.
-        sentences: translations that differ.
         test_sets: that both sides have; rows are judged on the first.
         metrics: names of further metrics of the test sets.
         has_one_tokenizer: whether every row reads the same target tokens on both sides.
@@ -278,7 +264,13 @@ class Compared:
 
     def _causes(self) -> list[Footnote]:
         """Return what differs in the specs and in the provenance."""
-        specs = {row.name: _spec_text(row.spec) for row in self.rows}
+        specs = {
+            row.name: "; ".join(
+                f"{path}: {format_value(before)} → {format_value(after)}"
+                for path, (before, after) in row.spec.items()
+            )
+            for row in self.rows
+        }
         if len(set(specs.values())) == 1:  # what all rows share, once
             specs = {"all rows": next(iter(specs.values()))}
         notes = [Footnote(f"spec, {name}", text) for name, text in specs.items() if text]
@@ -353,10 +345,3 @@ class Compared:
             line[f"{kind}.low"] = interval and interval.low
             line[f"{kind}.high"] = interval and interval.high
         return {**line, "verdict": self.outcome(row, metric)}
-
-
-def _spec_text(spec: Mapping[str, tuple[Any, Any]]) -> str:
-    return "; ".join(
-        f"{path}: {format_value(before)} → {format_value(after)}"
-        for path, (before, after) in spec.items()
-    )

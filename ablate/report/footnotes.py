@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from ablate.analysis import TRAIN_FLOPS, Record, Records, Summary
-from ablate.config import Experiment, Match, Row, Tune
+from ablate.config import Experiment, Match, Tune
 from ablate.config.rows import labels
 from ablate.report.columns import (
     BEYOND,
@@ -137,7 +137,15 @@ def _tuned(experiment: Experiment, tune: Tune) -> Iterator[Footnote]:
     edges = [
         f"{name}: {', '.join(rows)}"
         for name, (path, axis) in axes
-        if (rows := [row.name for row in experiment.rows if _is_at_edge(row, path, axis)])
+        if all(isinstance(value, int | float) and not isinstance(value, bool) for value in axis)
+        and len(axis) > 1
+        and (
+            rows := [
+                row.name
+                for row in experiment.rows
+                if row.chosen.get(path) == "tuned" and row.changes[path] in (min(axis), max(axis))
+            ]
+        )
     ]
     if edges:
         yield Footnote(
@@ -145,14 +153,6 @@ def _tuned(experiment: Experiment, tune: Tune) -> Iterator[Footnote]:
             f"chosen at its first or last value, so that a better one may lie outside: "
             f"{'; '.join(edges)}",
         )
-
-
-def _is_at_edge(row: Row, path: str, axis: Sequence[object]) -> bool:
-    """Return whether a row chose the least or the largest of some numbers."""
-    numbers = [v for v in axis if isinstance(v, int | float) and not isinstance(v, bool)]
-    if row.chosen.get(path) != "tuned" or len(numbers) != len(axis) or len(axis) < 2:
-        return False
-    return row.changes[path] in (min(numbers), max(numbers))
 
 
 def _partial(results: Results) -> Iterator[Footnote]:

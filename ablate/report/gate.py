@@ -30,61 +30,34 @@ def gate_text(
 ) -> str:
     """Return a table with a line for each check, and below it what failed, each in a sentence.
 
-    Args:
-        verdicts: in the order of the reference.
-        remarks: about all checks.
-        width: of the terminal; None has room for everything.
-        is_coloured: whether to use its faces.
+    The remarks are about all checks. Without a width there is room for everything.
     """
     grid = Table(box=None, pad_edge=False, header_style="bold")
     for header in ("check", "kind", "of", "reference", "tolerance", "measured", ""):
         grid.add_column(header, overflow="fold")
     for verdict in verdicts:
-        cells = (
-            verdict.check,
-            verdict.kind,
-            verdict.subject,
-            verdict.reference,
-            verdict.tolerance,
-            verdict.measured,
-        )
+        what = verdict.check, verdict.kind, verdict.subject
+        numbers = verdict.reference, verdict.tolerance, verdict.measured
         mark = Text("passed") if verdict.passed else Text("FAILED", style="bold red")
-        grid.add_row(*map(Text, cells), mark)
+        grid.add_row(*map(Text, (*what, *numbers)), mark)
     out = io.StringIO()
-    console = Console(
-        file=out,
-        width=width or _WIDE,
-        force_terminal=is_coloured,
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
+    console = Console(file=out, width=width or _WIDE, force_terminal=is_coloured, highlight=False)
     console.print(grid)
-    for text in (*_shared_remarks(verdicts), *remarks):
+    checks: dict[str, list[str]] = {}  # by remark: each is made once
+    for verdict in verdicts:
+        for text in verdict.remarks:
+            checks.setdefault(text, []).append(verdict.check)
+    shared = (f"{', '.join(names)}: {text}" for text, names in checks.items())
+    for text in (*shared, *remarks):
         console.print(Text(text))
     for verdict in verdicts:
         if verdict.failure:
             console.print(Text(f"FAILED {verdict.check}: {verdict.failure}", style="bold"))
-    console.print(Text(conclusion(verdicts)))
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
-
-
-def _shared_remarks(verdicts: Sequence[CheckVerdict]) -> list[str]:
-    """Return what is to be known of checks, each remark once, after the checks it is about."""
-    checks: dict[str, list[str]] = {}
-    for verdict in verdicts:
-        for text in verdict.remarks:
-            checks.setdefault(text, []).append(verdict.check)
-    return [f"{', '.join(names)}: {text}" for text, names in checks.items()]
-
-
-def conclusion(verdicts: Sequence[CheckVerdict]) -> str:
-    """Return how the gate went as a whole."""
     failed = [verdict.check for verdict in verdicts if not verdict.passed]
-    if not failed:
-        return f"the gate passed: {counted(len(verdicts), 'check')}"
-    of_all = f"{len(failed)} of {counted(len(verdicts), 'check')}"
-    return f"the gate failed: {of_all} ({', '.join(failed)})"
+    n_checks = counted(len(verdicts), "check")
+    of_all = f"failed: {len(failed)} of {n_checks} ({', '.join(failed)})"
+    console.print(Text(f"the gate {of_all if failed else f'passed: {n_checks}'}"))
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
 def junit(experiment: str, verdicts: Sequence[CheckVerdict], remarks: Sequence[str] = ()) -> str:

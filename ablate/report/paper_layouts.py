@@ -9,7 +9,7 @@ and the scores; a mark where a row is better than the baseline. Their early loss
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from string import ascii_uppercase
 from typing import Literal
@@ -82,6 +82,9 @@ def narang(experiment: Experiment, results: Results) -> tuple[list[Block], list[
     sets = [Column(f"test.{name}.bleu", "BLEU", name) for name in results.sets]
     first = results.sets[0] if results.sets else ""
     others = [Column(f"test.{first}.{n}", measure_name(n), first) for n in results.metrics]
+    loss = Column("dev.nll", "loss", "final, dev")
+    if not results.has_one_tokenizer:
+        loss = Column(results.loss or "", "bits/char", first)
     blocks = [
         (Column("row", "model", kind="row"), [Cell(row.name) for row in experiment.rows]),
         *known(
@@ -90,8 +93,7 @@ def narang(experiment: Experiment, results: Results) -> tuple[list[Block], list[
                 published(results, "params", "params"),
                 _without_asides(amount(results, TRAIN_FLOPS, "ops")),
                 _steps_per_second(results),
-                _with_sd(results, _loss(results, first)),
-                *(_with_sd(results, column) for column in (*sets, *others)),
+                *(_with_sd(results, column) for column in (loss, *sets, *others)),
                 published(results, "bleu", "BLEU"),
             ]
         ),
@@ -102,14 +104,7 @@ def narang(experiment: Experiment, results: Results) -> tuple[list[Block], list[
 def paper_notes(
     notes: Sequence[Footnote], layout: Layout, results: Results, columns: Sequence[Column]
 ) -> list[Footnote]:
-    """Return the footnotes of a table in a paper's layout: without those on other columns.
-
-    Args:
-        notes: of our own layout.
-        layout: that of a paper.
-        results: of the experiment.
-        columns: of the table.
-    """
+    """Return the footnotes of our own layout that hold in a paper's with these columns."""
     empty = "an empty cell is as in the base model; " if layout == "vaswani" else ""
     text = (
         f"{empty}{_SD}; {BETTER} better than the baseline: the 95% interval of the difference, "
@@ -121,19 +116,14 @@ def paper_notes(
     rest = [note for note in notes if note.label not in left_out]
     if layout == "vaswani":  # no column holds what would be marked
         rest = [replace(note, text=note.text.removesuffix(f"; {MARKED}")) for note in rest]
-    return [Footnote("layout", text), *_diverged(results), *rest]
-
-
-def _diverged(results: Results) -> Iterator[Footnote]:
-    """Yield which rows diverged, in place of what our own layout says of its other columns."""
     n_seeds = len(results.seeds)
-    rows = [f"{row} ({of_seeds(len(of), n_seeds)})" for row, of in results.diverged.items()]
-    if rows:
-        yield Footnote(
-            DIVERGED,
-            f"{listed(rows)}: diverged; neither such a row nor any beside such a baseline is "
-            "compared, for the seeds that did not diverge are a selection.",
+    if diverged := [f"{row} ({of_seeds(len(s), n_seeds)})" for row, s in results.diverged.items()]:
+        selection = (
+            f"{listed(diverged)}: diverged; neither such a row nor any beside such a baseline is "
+            "compared, for the seeds that did not diverge are a selection."
         )
+        rest.insert(0, Footnote(DIVERGED, selection))
+    return [Footnote("layout", text), *rest]
 
 
 def _groups(rows: Sequence[Row]) -> tuple[list[str], list[int]]:
@@ -181,24 +171,24 @@ def _theirs(results: Results, measure: str, header: str) -> Block:
     return replace(column, detail="publ."), cells
 
 
-def _loss(results: Results, test_set: str) -> Column:
-    """Return the column of the loss, which is per character where tokenizers differ."""
-    if results.has_one_tokenizer:
-        return Column("dev.nll", "loss", "final, dev")
-    return Column(results.loss or "", "bits/char", test_set)
-
-
 def _with_sd(results: Results, column: Column) -> Block:
-    """Return means with their deviations, marked where the interval says that a row is better."""
+    """Return means with their deviations, marked where the interval says that a row is better.
+
+    That is where the simultaneous interval lies on the better side of 0, however near it.
+    """
     column, cells = _with_diverged(results, means(results, column))
-    decimals = measure_decimals(column.key)
-    written = []
+    decimals, written = measure_decimals(column.key), []
     for row, cell in zip(results.summaries, cells, strict=True):
-        estimate = row.metrics.get(column.key)
+        estimate, difference = (
+            row.metrics.get(column.key),
+            results.difference(row.name, column.key),
+        )
         sd = estimate.sd if estimate else None
-        is_better = _is_better(results, row.name, column.key)
+        interval = difference.simultaneous if difference else None
+        judged = verdict(interval, 0, higher_is_better=higher_is_better(column.key))
         aside = "" if sd is None else f"±{number(sd, decimals)}"
-        written.append(replace(cell, aside=aside, mark=cell.mark + (BETTER if is_better else "")))
+        mark = cell.mark + (BETTER if judged is Verdict.BETTER else "")
+        written.append(replace(cell, aside=aside, mark=mark))
     return column, written
 
 
@@ -208,13 +198,6 @@ def _with_diverged(results: Results, block: Block) -> Block:
     marks = [DIVERGED if row.count("diverged") else "" for row in results.summaries]
     marked = [replace(c, mark=c.mark + mark) for c, mark in zip(cells, marks, strict=True)]
     return column, marked
-
-
-def _is_better(results: Results, row: str, metric: str) -> bool:
-    """Return whether the simultaneous interval lies on the better side of 0, however near it."""
-    difference = results.difference(row, metric)
-    interval = difference.simultaneous if difference else None
-    return verdict(interval, 0, higher_is_better=higher_is_better(metric)) is Verdict.BETTER
 
 
 def _steps_per_second(results: Results) -> Block:

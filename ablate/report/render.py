@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,19 +16,6 @@ from ablate.wording import no_such
 FORMATS: dict[str, type[TableFormat]] = {}
 
 
-@dataclass(frozen=True)
-class Screen:
-    """Where a table is read.
-
-    Attributes:
-        width: in columns; None has room for everything.
-        is_coloured: whether it has bold and faint faces.
-    """
-
-    width: int | None = None
-    is_coloured: bool = False
-
-
 class TableFormat(ABC):
     """A way to write a table as text; a class that inherits from it enters `FORMATS`.
 
@@ -39,7 +25,8 @@ class TableFormat(ABC):
         suffix: of files for which ``ablate report --output`` takes this format; empty for none.
         default_columns: ``all``, or ``compact``, the few that a paper has room for.
         columns: which are asked for; None for the default.
-        screen: where the text is read, for those that depend on it.
+        width: of the screen, in columns; None has room for everything.
+        is_coloured: whether the screen has bold and faint faces.
     """
 
     name: ClassVar[str]
@@ -47,9 +34,11 @@ class TableFormat(ABC):
     suffix: ClassVar[str] = ""
     default_columns: ClassVar[str] = ALL
 
-    def __init__(self, screen: Screen, columns: Sequence[str] | None = None) -> None:
-        self.screen = screen
+    def __init__(
+        self, columns: Sequence[str] | None = None, width: int | None = None, *, is_coloured: bool
+    ) -> None:
         self.columns = list(columns or [self.default_columns])
+        self.width, self.is_coloured = width, is_coloured
 
     def __init_subclass__(cls) -> None:
         if cls.name in FORMATS:
@@ -89,13 +78,12 @@ def render(
         format_: name of the format.
         width: of the screen, in columns; None has room for everything.
         is_coloured: whether the screen has bold and faint faces.
-        columns: which of the table's, as `table.chosen` has them; unless given, those of the
-            format: few in LaTeX and CSV, all elsewhere.
+        columns: as `table.chosen` has them; by default few in LaTeX and CSV, all elsewhere.
 
     Raises:
         SpecError: if there is no such format or column.
     """
-    writer = format_class(format_)(Screen(width, is_coloured), columns)
+    writer = format_class(format_)(columns, width, is_coloured=is_coloured)
     return writer.text(writer.selected(table))
 
 

@@ -41,8 +41,6 @@ class Results:
         records: of these rows and no others.
         sets: the test sets; rows are judged on the first.
         comparisons: of the rows with the baseline, by metric.
-        negligible: how small a difference must be not to matter.
-        published: numbers of others.
         metrics: names of further metrics of the test sets.
         n_without_sentences: runs of which the counts of each sentence of the first test set, which
             they wrote, are not there.
@@ -166,8 +164,6 @@ class Details:
     """What stands behind a table, for pages and figures; what costs time is read when needed.
 
     Attributes:
-        experiment: its rows and seeds.
-        records: of the runs.
         sentences: what each test sentence contributes, of the runs that have kept it.
         folders: of the runs, by row and seed.
         read_texts: reads the test sets; returns none if that text is not on this machine.
@@ -204,14 +200,7 @@ def verdict_on(
     *,
     has_one_tokenizer: bool,
 ) -> Verdict | None:
-    """Return the verdict on a difference; None without an interval, or a band for the metric.
-
-    Args:
-        difference: of a row from the baseline, or from itself before.
-        metric: in which they differ.
-        negligible: how small a difference must be not to matter.
-        has_one_tokenizer: whether losses per target token can be compared.
-    """
+    """Return the verdict on a difference; None without an interval, or a band for the metric."""
     kind = metric.rpartition(".")[2]
     band = dict(negligible).get(kind)
     if difference is None or band is None or (kind == "nll" and not has_one_tokenizer):

@@ -15,7 +15,6 @@ from ablate.wording import no_such
 
 ALL, COMPACT = "all", "compact"
 FIRST_BELOW = 3  # rank: from here on columns go below sooner than texts fold to the utmost
-_COSTS = ("params.", "flops.", "train.", "speed.", "memory.")
 _ALWAYS = ("row", "change")
 
 
@@ -181,7 +180,14 @@ def chosen(table: Table, names: Sequence[str]) -> Table:
     """
     if list(names) == [ALL]:
         return table
-    joined = _one_block(table)
+    joined = table
+    if table.more is not None:  # its columns beside the others
+        lines = [
+            replace(line, cells=line.cells + beside.cells[1:])
+            for line, beside in zip(table.lines, table.more.lines, strict=True)
+        ]
+        columns = table.columns + table.more.columns[1:]
+        joined = replace(table, columns=columns, lines=tuple(lines), more=None)
     if list(names) == [COMPACT]:
         return _compact(joined)
     known = {column: {_slug(column.header), _slug(column.title)} for column in joined.columns}
@@ -194,13 +200,6 @@ def chosen(table: Table, names: Sequence[str]) -> Table:
             titles = [_slug(column.title) for column in known if column.kind not in _ALWAYS]
             raise SpecError(no_such("column", name, [ALL, COMPACT, *dict.fromkeys(titles)]))
     return _select(joined, lambda column: bool(known[column] & set(names)))
-
-
-def by_cost(table: Table) -> list[Table]:
-    """Return the columns that a row is judged by, and those of what it costs, if there are any."""
-    high = [at for at, column in enumerate(table.columns) if column.key.startswith(_COSTS)]
-    low = [at for at in range(len(table.columns)) if at not in high]
-    return [table.only(low), table.only([0, *high])] if high else [table]
 
 
 def joined_changes(table: Table, most: int) -> Table:
@@ -236,18 +235,6 @@ def _compact(table: Table) -> Table:
         for line in some.lines
     ]
     return joined_changes(replace(some, lines=tuple(lines)), most=1)
-
-
-def _one_block(table: Table) -> Table:
-    """Return a table with the columns of its second block beside those of its first."""
-    if table.more is None:
-        return table
-    lines = [
-        replace(line, cells=line.cells + beside.cells[1:])
-        for line, beside in zip(table.lines, table.more.lines, strict=True)
-    ]
-    columns = table.columns + table.more.columns[1:]
-    return replace(table, columns=columns, lines=tuple(lines), more=None)
 
 
 def _select(table: Table, is_kept: Callable[[Column], bool]) -> Table:

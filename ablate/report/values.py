@@ -6,7 +6,7 @@ Numbers have few digits, the same in a whole column, and a true minus.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ablate.analysis import Interval
@@ -55,12 +55,6 @@ def percent_change(share: float) -> str:
     decimals = 1 if size >= 0.1 else min(2, 1 - math.floor(math.log10(size)))
     text = signed(100 * share, decimals)
     return f"{text}%" if text.strip("0.") else "<0.01%"
-
-
-def decimals_of(values: Iterable[float]) -> int:
-    """Return how many decimals show every one of ``values`` as it was written."""
-    decimals = [repr(float(value)).partition(".")[2] for value in values]
-    return max((len(text) for text in decimals if text != "0"), default=0)
 
 
 def of_seeds(n: int, n_seeds: int) -> str:

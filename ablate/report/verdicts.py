@@ -83,7 +83,14 @@ def intervals(results: Results) -> Iterator[Footnote]:
         return
     n_intervals = _n_intervals(compared)
     if not n_intervals:
-        yield Footnote("intervals", f"none: {_why_none(results)}")
+        why = "too few runs are done"
+        if len(results.seeds) == 1:
+            why = "with one seed there is no error to compare a difference with"
+        elif n_diverged := results.baseline.count("diverged"):
+            why = f"the baseline diverged with {of_seeds(n_diverged, len(results.seeds))}"
+        elif all(row.count("diverged") for row in results.summaries[1:]):
+            why = "every row but the baseline diverged with some or all of its seeds"
+        yield Footnote("intervals", f"none: {why}.")
         return
     yield Footnote("intervals", _held(results, compared, n_intervals))
     nats = f" (±{results.negligible.nll:g} nats)" if results.has_one_tokenizer else ""
@@ -204,13 +211,3 @@ def _rows_by(compared: Comparison, *methods: Method) -> Sequence[str]:
     """Return the rows that have intervals by one of some methods."""
     differences = compared.differences.items()
     return [row for row, each in differences if each.method in methods and each.simultaneous]
-
-
-def _why_none(results: Results) -> str:
-    if len(results.seeds) == 1:
-        return "with one seed there is no error to compare a difference with."
-    if n_diverged := results.baseline.count("diverged"):
-        return f"the baseline diverged with {of_seeds(n_diverged, len(results.seeds))}."
-    if all(row.count("diverged") for row in results.summaries[1:]):
-        return "every row but the baseline diverged with some or all of its seeds."
-    return "too few runs are done."

@@ -121,14 +121,6 @@ def test_a_perplexity_is_that_of_the_mean_nll_for_readers_and_programs(
     assert of_json["values"] == {str(seed): value for seed, value in perplexities.items()}
 
 
-def test_a_perplexity_without_bound_is_shown_as_it_is(
-    experiment: Experiment, records: made_up.Records
-) -> None:
-    records["learned", 1]["dev"]["nll"] = 3000.0
-    records["literal", 1]["dev"]["nll"] = float("nan")
-    assert texts(tabulate(experiment, records), "dev.perplexity")[1:3] == ["∞", "NaN"]
-
-
 def test_rows_that_had_more_are_told_apart_and_marked(
     experiment: Experiment, records: made_up.Records, whole: Table
 ) -> None:

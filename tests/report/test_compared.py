@@ -21,23 +21,10 @@ NLL = "test.test.nll"
 def compared() -> Compared:
     """A row whose loss has become infinite with one of two seeds."""
     pair = RowSample.of({1: 1.0, 2: 2.0}), RowSample.of({1: 1.5, 2: math.inf})
-    row = MatchedRow(
-        names=("a", "a"),
-        matched_by="spec",
-        spec={},
-        samples={NLL: pair},
-        shifts={NLL: compare_matched({"a": pair})["a"]},
-        outcomes=({"done": 2}, {"done": 2}),
-    )
-    return Compared(
-        labels=("before", "after"),
-        rows=[row],
-        unmatched=((), ()),
-        provenance={},
-        negligible=Negligible(),
-        sentences=TranslationDifferences(),
-        test_sets=["test"],
-    )
+    shifts, done = {NLL: compare_matched({"a": pair})["a"]}, {"done": 2}
+    row = MatchedRow(("a", "a"), "spec", {}, {NLL: pair}, shifts, (done, done))
+    about = TranslationDifferences(), ["test"]
+    return Compared(("before", "after"), [row], ((), ()), {}, Negligible(), *about)
 
 
 def _no_json(constant: str) -> Any:

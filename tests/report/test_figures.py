@@ -63,7 +63,7 @@ def saved(drawing: Drawing | None, folder: Path) -> list[Path]:
     return drawn(drawing).save(folder)
 
 
-def test_every_row_is_named_in_the_figure(
+def test_every_row_is_named_in_the_figure_and_the_same_curves_give_the_same_file(
     experiment: Experiment, curves: dict[tuple[str, int], Path], tmp_path: Path
 ) -> None:
     svg, png, numbers = saved(draw_curves(experiment, curves), tmp_path / "made_up")
@@ -71,6 +71,8 @@ def test_every_row_is_named_in_the_figure(
     assert png.read_bytes().startswith(b"\x89PNG")
     assert all(row.name in texts(svg) for row in experiment.rows)
     assert len(list(svg.parent.iterdir())) == 3
+    again, *_ = saved(draw_curves(experiment, curves), tmp_path / "again")
+    assert svg.read_bytes() == again.read_bytes()
 
 
 def test_characters_without_a_glyph_are_told_once_in_a_sentence(
@@ -88,13 +90,6 @@ def test_characters_without_a_glyph_are_told_once_in_a_sentence(
 def test_further_warnings_of_a_drawing_are_not_kept_back() -> None:
     with pytest.warns(UserWarning, match="^another$"), look():
         warnings.warn("another", stacklevel=1)
-
-
-def test_the_same_curves_give_the_same_file(
-    experiment: Experiment, curves: dict[tuple[str, int], Path], tmp_path: Path
-) -> None:
-    once, again = (saved(draw_curves(experiment, curves), tmp_path / n)[0] for n in ("a", "b"))
-    assert once.read_bytes() == again.read_bytes()
 
 
 def test_uneven_lonely_and_unbounded_curves_are_drawn(
@@ -161,34 +156,25 @@ def test_without_evaluations_the_training_loss_stands_alone(
     assert "Dev NLL" not in texts(svg)
 
 
-def test_nothing_to_draw_is_no_figure(experiment: Experiment, tmp_path: Path) -> None:
-    empty = tmp_path / "curve.csv"
-    empty.write_text(HEADER, encoding="utf-8")
-    assert draw_curves(experiment, {}) is None
-    assert draw_curves(experiment, {("baseline", 1): empty}) is None
-
-
-@pytest.mark.parametrize("content", ["", "step,loss\n1,2\n", f"{HEADER}1,1,many,,0,0,0\n"])
-def test_a_file_that_is_no_curve_is_named(
-    experiment: Experiment, tmp_path: Path, content: str
+def test_nothing_to_draw_is_no_figure_and_a_file_that_is_no_curve_is_named(
+    experiment: Experiment, tmp_path: Path
 ) -> None:
     path = tmp_path / "curve.csv"
-    path.write_text(content, encoding="utf-8")
-    if content:
+    assert draw_curves(experiment, {}) is None
+    for content in ("", HEADER):  # of a run that has only just begun
+        path.write_text(content, encoding="utf-8")
+        assert draw_curves(experiment, {("baseline", 1): path}) is None
+    for content in ("step,loss\n1,2\n", f"{HEADER}1,1,many,,0,0,0\n"):
+        path.write_text(content, encoding="utf-8")
         with pytest.raises(StoreError, match=r"curve\.csv: is not a learning curve"):
             draw_curves(experiment, {("baseline", 1): path})
-    else:  # a run that has only just begun
-        assert draw_curves(experiment, {("baseline", 1): path}) is None
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=8))
 def test_labels_move_apart_and_keep_their_order(positions: list[float]) -> None:
+    assert spread_out([30.0, 0.0, 15.0], 10.0) == [30.0, 0.0, 15.0]  # there is room
     placed = spread_out(positions, 10.0)
     in_order = sorted(zip(positions, placed, strict=True))
     heights = [height for _, height in in_order]
     assert all(b - a > 10 - 1e-9 for a, b in pairwise(heights))
     assert sum(placed) == pytest.approx(sum(positions))
-
-
-def test_labels_with_room_stay_where_they_are() -> None:
-    assert spread_out([30.0, 0.0, 15.0], 10.0) == [30.0, 0.0, 15.0]

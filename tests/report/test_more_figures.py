@@ -6,7 +6,7 @@ import csv
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -84,18 +84,16 @@ def test_the_forest_plot_has_the_numbers_of_the_table(
     assert "right is better" in written
     assert "left is better" in written
     lines = _lines(numbers)
-    for metric in ("test.test.bleu", "test.test.nll"):
-        for row in experiment.rows[1:]:
-            difference = results.difference(row.name, metric)
-            assert difference is not None
-            assert difference.simultaneous is not None
-            line = lines[metric, row.name]
-            assert float(line["difference"]) == pytest.approx(difference.estimate)
-            low = float(line["simultaneous.low"])
-            assert low == pytest.approx(difference.simultaneous.low)
-            assert line["verdict"] == str(results.verdict(row.name, metric))
-            mean = np.mean([float(pair.split(":")[1]) for pair in line["seeds"].split()])
-            assert mean == pytest.approx(difference.estimate, rel=1e-4)
+    for metric, row in product(("test.test.bleu", "test.test.nll"), experiment.rows[1:]):
+        difference = results.difference(row.name, metric)
+        assert difference is not None
+        assert difference.simultaneous is not None
+        line = lines[metric, row.name]
+        ends = [float(line[key]) for key in ("difference", "simultaneous.low")]
+        assert ends == pytest.approx([difference.estimate, difference.simultaneous.low])
+        assert line["verdict"] == str(results.verdict(row.name, metric))
+        mean = np.mean([float(pair.split(":")[1]) for pair in line["seeds"].split()])
+        assert mean == pytest.approx(difference.estimate, rel=1e-4)
 
 
 def test_a_row_without_a_result_says_so(
@@ -132,7 +130,8 @@ def test_an_interval_that_is_not_judged_is_not_said_to_be_missing(
     assert "no interval" not in texts(svg)
 
 
-def test_nothing_is_drawn_of_nothing(experiment: Experiment) -> None:
+def test_nothing_is_drawn_of_nothing(experiment: Experiment, results: Results) -> None:
+    assert draw_interactions(experiment, results) is None  # variants that never meet
     empty = Results.of(experiment, {}, {})
     assert draw_differences(empty) is None
     assert draw_costs(empty) is None
@@ -333,12 +332,6 @@ def test_a_cell_without_an_interval_is_not_left_empty(tmp_path: Path) -> None:
     drawing = drawn(draw_interactions(experiment, results))
     cells = [text.get_text() for axes in drawing.figure.axes for text in axes.texts]
     assert cells == ["no interval"] * len(drawing.numbers)
-
-
-def test_variants_that_never_meet_have_no_interactions(
-    experiment: Experiment, results: Results
-) -> None:
-    assert draw_interactions(experiment, results) is None
 
 
 def test_layers_have_the_geometric_mean_over_seeds(experiment: Experiment, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from ablate.errors import SpecError
 from ablate.registry import load_plugin, temporary_registrations
 from ablate.report import FORMATS, Table, TableFormat, render, write_tables
 
+SUFFIXES = ("csv", "md", "org", "tex")
 FORMAT = '''\
 """The table as Org mode has it."""
 
@@ -29,7 +30,7 @@ class Org(TableFormat):
 '''
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def org(tmp_path: Path) -> Iterator[None]:
     (tmp_path / "org.py").write_text(FORMAT, encoding="utf-8")
     with temporary_registrations():
@@ -38,33 +39,21 @@ def org(tmp_path: Path) -> Iterator[None]:
     del FORMATS["org"]
 
 
-@pytest.mark.usefixtures("org")
-def test_it_is_chosen_by_its_name(whole: Table) -> None:
+def test_it_is_chosen_by_its_name_and_every_run_writes_its_file(
+    whole: Table, tmp_path: Path
+) -> None:
     text = render(whole, "org")
     assert text.startswith("| baseline | ")
     assert len(text.splitlines()) == len(whole.lines)
+    folder, names = tmp_path / "results", {"seeds.csv", *(f"table.{s}" for s in SUFFIXES)}
+    assert {path.name for path in write_tables(whole, folder)} == names
+    assert {path.name for path in folder.iterdir()} == names
+    assert (folder / "table.org").read_text("utf-8") == text
+    assert (folder / "table.md").read_text("utf-8") == render(whole, "markdown")
 
 
-@pytest.mark.usefixtures("org")
-def test_every_run_writes_its_file(whole: Table, tmp_path: Path) -> None:
-    paths = write_tables(whole, tmp_path / "results")
-    assert {path.name for path in paths} == {
-        "seeds.csv",
-        "table.csv",
-        "table.md",
-        "table.org",
-        "table.tex",
-    }
-    assert (tmp_path / "results" / "table.org").read_text("utf-8") == render(whole, "org")
-
-
-@pytest.mark.usefixtures("org")
-def test_a_name_is_taken_once() -> None:
+def test_its_name_is_taken_once_and_suggested(whole: Table) -> None:
     with pytest.raises(TypeError, match="two formats are called 'org'"):
         type("Other", (TableFormat,), {"name": "org"})
-
-
-@pytest.mark.usefixtures("org")
-def test_it_is_suggested(whole: Table) -> None:
     with pytest.raises(SpecError, match="no format is called 'orgg'; did you mean 'org'"):
         render(whole, "orgg")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import ablate.parts  # noqa: F401  (parts enter the registry when their room is imported)
 from ablate.config import value_at
 from ablate.config.rows import labels
-from ablate.report.values import MINUS, decimals_of, format_value, number, percent_change, signed
+from ablate.report.values import MINUS, format_value, number, percent_change, signed
 
 
 @given(st.floats(-1e6, 1e6), st.integers(0, 3))
@@ -29,11 +29,6 @@ def test_a_number_reads_back(value: float, decimals: int) -> None:
 )
 def test_differences_show_their_sign_unless_they_round_to_nothing(value: float, text: str) -> None:
     assert signed(value, 2) == text
-
-
-@pytest.mark.parametrize(("values", "n"), [([25.8, 26.0, 41.02], 2), ([26.0, 3], 0), ([], 0)])
-def test_decimals_are_those_that_were_printed(values: list[float], n: int) -> None:
-    assert decimals_of(values) == n
 
 
 def test_numbers_without_bound_have_names() -> None:

@@ -72,11 +72,7 @@ def draw_attention(each: AttentionMap) -> Drawing:
 
 
 def draw_similarities(similarities: Sequence[Similarity]) -> Drawing:
-    """Draw what encodings make of distance: a panel per side and kind, a line per layer and head.
-
-    Args:
-        similarities: one at least.
-    """
+    """Draw what encodings make of distance: a panel for each side and kind, a line per head."""
     groups: dict[tuple[str, str], list[Similarity]] = {}
     for each in similarities:
         groups.setdefault((each.side, each.kind), []).append(each)
@@ -86,14 +82,12 @@ def draw_similarities(similarities: Sequence[Similarity]) -> Drawing:
         for axes, ((side, kind), lines) in zip(panels, groups.items(), strict=True):
             for at, line in enumerate(lines):
                 colour, dash = COLOURS[at % len(COLOURS)], DASHES[at // len(COLOURS) % len(DASHES)]
-                axes.plot(
-                    list(line.values),
-                    list(line.values.values()),
-                    color=colour,
-                    linestyle=dash,
-                    linewidth=1.1,
-                    label=_label(line),
+                known = (("layer", line.layer), ("head", line.head))
+                label = ", ".join(
+                    f"{word} {number}" for word, number in known if number is not None
                 )
+                (drawn,) = axes.plot(list(line.values), list(line.values.values()))
+                drawn.set(color=colour, linestyle=dash, linewidth=1.1, label=label or "all")
             axes.axhline(0, color=SOFT, linewidth=0.6)
             axes.set_title(f"{side}: {kind}", loc="left", fontsize=8.5, color=INK)
             axes.set_xlabel("query less key, in tokens", size=8, color=SOFT)
@@ -114,8 +108,3 @@ def draw_similarities(similarities: Sequence[Similarity]) -> Drawing:
         for distance, value in each.values.items()
     ]
     return Drawing("positions", "What the position encodings make of distance", figure, numbers)
-
-
-def _label(line: Similarity) -> str:
-    parts = (("layer", line.layer), ("head", line.head))
-    return ", ".join(f"{name} {number}" for name, number in parts if number is not None) or "all"

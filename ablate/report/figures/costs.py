@@ -69,10 +69,7 @@ def draw_costs(results: Results) -> Drawing | None:
         has_hollow = any(point.has_diverged for points in panels.values() for point in points)
         add_legend(figure, f"{_LEGEND}; {_LEGEND_OF_DIVERGED}" if has_hollow else _LEGEND)
         numbers = [
-            {
-                "measure": title,
-                **{key: value for key, value in vars(point).items() if key not in _NOT_NUMBERS},
-            }
+            {"measure": title, **{k: v for k, v in vars(point).items() if k not in _NOT_NUMBERS}}
             for title, points in panels.items()
             for point in points
         ]
@@ -117,16 +114,9 @@ def _panel(axes: Axes, title: str, points: Sequence[_Point]) -> None:
             elinewidth=0.7,
             zorder=3,
         )
-        axes.annotate(
-            str(point.number),
-            xy=(point.cost, point.bleu),
-            xytext=_CORNERS[point.number % len(_CORNERS)],
-            textcoords="offset points",
-            ha="center",
-            va="center",
-            fontsize=7,
-            color=INK,
-        )
+        at, corner = (point.cost, point.bleu), _CORNERS[point.number % len(_CORNERS)]
+        number = axes.annotate(str(point.number), at, corner, textcoords="offset points")
+        number.set(ha="center", va="center", fontsize=7, color=INK)
     costs = [point.cost for point in points]
     if min(costs) > 0 and max(costs) / min(costs) > _LOGARITHMIC:
         axes.set_xscale("log")
@@ -154,21 +144,12 @@ def _front(axes: Axes, results: Results, metric: str, points: Sequence[_Point]) 
         ordered = {low.row: values[low.row], **values}
         interval = compare(ordered, results.diverged).differences[high.row].single
         if interval is not None and interval.low > 0:
-            axes.plot(
-                [low.cost, high.cost],
-                [low.bleu, high.bleu],
-                color=COLOURS[1],
-                linewidth=1.2,
-                zorder=2,
-            )
+            ends = [low.cost, high.cost], [low.bleu, high.bleu]
+            axes.plot(*ends, color=COLOURS[1], linewidth=1.2, zorder=2)
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Return the indices of the points that no cheaper one is as good as, cheapest first.
-
-    Args:
-        points: cost and score of each.
-    """
+    """Return the indices of points (cost, score) that no cheaper one is as good as, by cost."""
     order = sorted(range(len(points)), key=lambda at: (points[at][0], -points[at][1]))
     front, best = [], -math.inf
     for at in order:

@@ -29,9 +29,6 @@ from ablate.report.figures.style import (
     panel_title,
 )
 
-Curves = Mapping[tuple[str, int], Path]
-"""The ``curve.csv`` of each row and seed, as far as there are any."""
-
 _N_WINDOWS = 50  # of the training loss, which is noisy
 _LABEL_GAP = 11.0  # points between the names of two rows
 
@@ -70,7 +67,9 @@ class _Row:
 
 
 def draw_curves(
-    experiment: Experiment, curves: Curves, diverged: Collection[tuple[str, int]] = ()
+    experiment: Experiment,
+    curves: Mapping[tuple[str, int], Path],
+    diverged: Collection[tuple[str, int]] = (),
 ) -> Drawing | None:
     """Draw training loss and dev NLL over the steps; return None if there is nothing to draw.
 
@@ -80,13 +79,23 @@ def draw_curves(
 
     Args:
         experiment: its rows and seeds.
-        curves: of the runs.
+        curves: the ``curve.csv`` of the runs, as far as there are any.
         diverged: the runs that did.
 
     Raises:
         StoreError: if a curve cannot be read.
     """
-    rows = list(_rows(experiment, curves, diverged))
+    rows = []
+    faces = zip(cycle(COLOURS), cycle(DASHES), strict=False)  # told apart without colours too
+    for at, row in enumerate(experiment.rows):
+        colour, dashes = (INK, "-") if at == 0 else next(faces)
+        runs = {s: curves[row.name, s] for s in experiment.seeds if (row.name, s) in curves}
+        loss, dev = (
+            {seed: points for seed, path in runs.items() if (points := _read(path, measure))}
+            for measure in _MEASURES
+        )
+        of_row = {seed for seed in runs if (row.name, seed) in diverged}
+        rows.append(_Row(row.name, _windowed(loss), dev, of_row, at == 0, colour, dashes))
     if not any(row.loss for row in rows):
         return None
     measures = tuple(name for name in _MEASURES if any(row.curves(name) for row in rows))
@@ -155,28 +164,6 @@ def spread_out(positions: Sequence[float], gap: float) -> list[float]:
     means = [mean for mean, size in blocks for _ in range(size)]
     placed = dict(zip(order, (mean + rank * gap for rank, mean in enumerate(means)), strict=True))
     return [placed[at] for at in range(len(positions))]
-
-
-def _rows(
-    experiment: Experiment, curves: Curves, diverged: Collection[tuple[str, int]]
-) -> Iterator[_Row]:
-    faces = zip(cycle(COLOURS), cycle(DASHES), strict=False)  # told apart without colours too
-    for at, row in enumerate(experiment.rows):
-        colour, dashes = (INK, "-") if at == 0 else next(faces)
-        runs = {s: curves[row.name, s] for s in experiment.seeds if (row.name, s) in curves}
-        loss, dev = (
-            {seed: points for seed, path in runs.items() if (points := _read(path, measure))}
-            for measure in _MEASURES
-        )
-        yield _Row(
-            name=row.name,
-            loss=_windowed(loss),
-            dev=dev,
-            diverged={seed for seed in runs if (row.name, seed) in diverged},
-            is_baseline=at == 0,
-            colour=colour,
-            dashes=dashes,
-        )
 
 
 def _numbers(rows: Sequence[_Row]) -> Iterator[dict[str, Any]]:

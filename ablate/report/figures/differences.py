@@ -104,26 +104,13 @@ def _draw(axes: Axes, line: _Line, y: float) -> None:
     marker, edge, inside = _FACES[line.verdict]
     for interval, width in ((line.difference.simultaneous, 1.0), (line.difference.single, 3.5)):
         if interval is not None:
-            axes.plot(
-                [interval.low, interval.high],
-                [y, y],
-                color=edge,
-                linewidth=width,
-                zorder=2,
-                solid_capstyle="butt",
-            )
+            (bar,) = axes.plot([interval.low, interval.high], [y, y], zorder=2, linewidth=width)
+            bar.set(color=edge, solid_capstyle="butt")
     seeds = list(line.seeds.values())
     axes.scatter(seeds, [y + 0.24] * len(seeds), s=7, color=SOFT, alpha=0.7, linewidths=0, zorder=3)
-    axes.plot(
-        [line.difference.estimate or 0.0],
-        [y],
-        marker=marker,
-        markersize=6.5,
-        color=edge,
-        markerfacecolor=inside,
-        markeredgecolor=edge,
-        zorder=4,
-    )
+    estimate = line.difference.estimate or 0.0
+    (mark,) = axes.plot([estimate], [y], marker=marker, markersize=6.5, zorder=4)
+    mark.set(color=edge, markerfacecolor=inside, markeredgecolor=edge)
 
 
 def _numbers(metric: str, line: _Line) -> dict[str, Any]:

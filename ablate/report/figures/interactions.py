@@ -116,19 +116,16 @@ def _cells(experiment: Experiment, levels: Levels) -> Iterator[_Cell]:
         for row in experiment.rows
     }
     references = {path: next(iter(of_path)) for path, of_path in levels.items()}
-
-    def row_with(changes: Mapping[str, str]) -> str | None:
-        point = {**references, **changes}
-        return rows.get(frozenset((p, level) for p, level in point.items() if level != _BASELINE))
-
     for first, second in combinations(levels, 2):
         of_both = (list(levels[path])[1:] for path in (first, second))
         for a, b in product(*of_both):
-            estimates = [
-                row_with(some) for some in ({first: a, second: b}, {first: a}, {second: b}, {})
+            points = [
+                {**references, **some}
+                for some in ({first: a, second: b}, {first: a}, {second: b}, {})
             ]
-            if all(estimates):
-                both, one, other, neither = map(str, estimates)
+            known = [frozenset(each for each in p.items() if each[1] != _BASELINE) for p in points]
+            if all(point in rows for point in known):
+                both, one, other, neither = (rows[point] for point in known)
                 yield _Cell((first, second), (a, b), (both, one, other, neither))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,11 +47,6 @@ class _Bin:
     high: int  # length of the longest
     rows: Rows  # their indices in the test set
 
-    @property
-    def label(self) -> str:
-        lengths = f"{self.low}" if self.low == self.high else f"{self.low}\u2013{self.high}"
-        return f"{lengths}\nn {len(self.rows)}"
-
 
 @dataclass(frozen=True)
 class _Point:
@@ -80,7 +75,15 @@ def draw_lengths(
     """
     first = results.sets[0] if results.sets else ""
     statistics = {run: of[first] for run, of in sentences.items() if first in of}
-    unit, bins = _bins(statistics, sources)
+    unit, bins = "", []
+    if statistics:
+        unit, lengths = "tokens of the reference", next(iter(statistics.values())).bleu[:, 1]
+        if len(sources) == len(lengths):
+            unit = "words of the source"
+            lengths = np.array([len(line.split()) for line in sources], dtype=np.int64)
+        bins = bins_of(lengths)
+    if len(bins) < 2:
+        return None
     baseline, *rows = [summary.name for summary in results.summaries]
     partial = results.diverged.keys()
     points = {
@@ -122,26 +125,8 @@ def draw_lengths(
         return Drawing("lengths", _TITLE, figure, numbers)
 
 
-def _bins(
-    statistics: Mapping[tuple[str, int], SentenceStatistics], sources: Sequence[str]
-) -> tuple[str, list[_Bin]]:
-    """Return in what lengths are counted, and the bins; none if there would be one alone."""
-    if not statistics:
-        return "", []
-    unit, lengths = "tokens of the reference", next(iter(statistics.values())).bleu[:, 1]
-    if len(sources) == len(lengths):
-        unit = "words of the source"
-        lengths = np.array([len(line.split()) for line in sources], dtype=np.int64)
-    bins = bins_of(lengths)
-    return unit, bins if len(bins) > 1 else []
-
-
 def bins_of(lengths: Rows) -> list[_Bin]:
-    """Divide sentences by length into bins of about as many each; equal lengths stay together.
-
-    Args:
-        lengths: in words or tokens, (I,).
-    """
+    """Divide sentences by length into bins of about as many each; equal lengths stay together."""
     n_bins = min(_MOST_BINS, len(lengths) // _FEWEST_SENTENCES)
     if n_bins < 1:
         return []
@@ -184,7 +169,10 @@ def _panel(axes: Axes, row: str, points: Sequence[_Point]) -> None:
             ends = [point.interval.low, point.interval.high]
             axes.plot([at, at], ends, color=COLOURS[0], linewidth=1.2)
         axes.plot([at], [point.mean], "o", color=COLOURS[0], markersize=4)
-    axes.set_xticks(range(len(points)), [point.bin_.label for point in points], fontsize=6.5)
+    ranges = [dict.fromkeys((p.bin_.low, p.bin_.high)) for p in points]  # one length, or two
+    lengths = ["\u2013".join(map(str, ends)) for ends in ranges]
+    labels = [f"{text}\nn {len(p.bin_.rows)}" for text, p in zip(lengths, points, strict=True)]
+    axes.set_xticks(range(len(points)), labels, fontsize=6.5)
     axes.set_xlim(-0.5, len(points) - 0.5)
     axes.set_title(panel_title(row), loc="left", fontsize=8.5, color=INK)
     draw_grid(axes, "y")

@@ -79,7 +79,20 @@ def look() -> Iterator[None]:
     What no installed font has is named in one `MissingGlyphWarning` at its end.
     """
     missing: dict[str, None] = {}
-    with mpl.rc_context({**_LOOK, "font.family": _families()}), _glyphs_collected(missing):
+    with (
+        mpl.rc_context({**_LOOK, "font.family": _families()}),
+        warnings.catch_warnings(),
+    ):
+        show = warnings.showwarning
+
+        def collect(message: Warning | str, *of_warning: Any, **more: Any) -> None:
+            if glyph := re.match(r"Glyph (\d+)", str(message)):
+                missing[chr(int(glyph[1]))] = None
+            else:
+                show(message, *of_warning, **more)
+
+        warnings.showwarning = collect
+        warnings.filterwarnings("always", "Glyph ", UserWarning)
         yield
     if missing:
         text = (
@@ -94,23 +107,6 @@ def _families() -> list[str]:
     """Return the families that are asked for a character, one after the other."""
     installed = set(font_manager.get_font_names())
     return ["sans-serif", *(name for name in _FURTHER_FAMILIES if name in installed)]
-
-
-@contextmanager
-def _glyphs_collected(missing: dict[str, None]) -> Iterator[None]:
-    """Add characters without a glyph to ``missing`` where matplotlib would warn of each."""
-    with warnings.catch_warnings():
-        show = warnings.showwarning
-
-        def collect(message: Warning | str, *of_warning: Any, **more: Any) -> None:
-            if glyph := re.match(r"Glyph (\d+)", str(message)):
-                missing[chr(int(glyph[1]))] = None
-            else:
-                show(message, *of_warning, **more)
-
-        warnings.showwarning = collect
-        warnings.filterwarnings("always", "Glyph ", UserWarning)
-        yield
 
 
 def add_legend(figure: Figure, text: str) -> None:

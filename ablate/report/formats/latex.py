@@ -81,7 +81,12 @@ class Latex(TableFormat):
 
     def text(self, table: Table) -> str:
         label = re.sub("[^A-Za-z0-9]+", "-", table.name).strip("-")
-        is_of_paper = table.is_of_paper and _SMALLER * _estimate(table) <= _TEXT_WIDTH
+        is_of_paper = False
+        if table.is_of_paper:
+            columns = range(len(table.columns))
+            is_broken = [_kind(table, at) == "broken" for at in columns]
+            width = sum(_NARROWEST if is_broken[at] else _width(table, at) for at in columns)
+            is_of_paper = _SMALLER * width <= _TEXT_WIDTH
         most = len(table.columns) if is_of_paper else 1
         joined = [joined_changes(block, most) for block in table.blocks]
         blocks = joined if is_of_paper else [part for block in joined for part in _fitting(block)]
@@ -133,12 +138,6 @@ def _fitting(table: Table) -> list[Table]:
     return [table.only(sorted(grid)) for grid in grids]
 
 
-def _estimate(table: Table) -> float:
-    """Return how wide a table is with a column for each changed path."""
-    columns = range(len(table.columns))
-    return sum(_NARROWEST if _kind(table, at) == "broken" else _width(table, at) for at in columns)
-
-
 def _width(table: Table, at: int) -> float:
     column = table.columns[at]
     cells = [line.cells[at].text for line in table.lines]
@@ -183,13 +182,22 @@ def _escaped(text: str) -> str:
 
 def _tabular(table: Table) -> list[str]:
     """Return a grid of the width of the text; numbers stand with their points below one another."""
+    specifications = {
+        "interval": r"r@{, }r",
+        "aside": r"r@{\,}l",
+        "number": "r",
+        "text": "l",
+        "broken": r">{\raggedright\arraybackslash\hangindent=1em}X",  # texts share what is left
+    }
     kinds = [_kind(table, at) for at in range(len(table.columns))]
+    set_as = kinds if "broken" in kinds else ["broken", *kinds[1:]]
+    specification = "".join(specifications[kind] for kind in set_as)
     baseline, *variants = [
         "\\midrule\n" * (line.begins_group and at > 1) + _row(list(map(_cell, kinds, line.cells)))
         for at, line in enumerate(table.lines)
     ]
     return [
-        f"\\begin{{tabularx}}{{\\linewidth}}{{@{{}}{_specification(table)}@{{}}}}",
+        f"\\begin{{tabularx}}{{\\linewidth}}{{@{{}}{specification}@{{}}}}",
         r"\toprule",
         _row([_head(table, at, column.header) for at, column in enumerate(table.columns)]),
         _row([_head(table, at, column.detail) for at, column in enumerate(table.columns)]),
@@ -200,21 +208,6 @@ def _tabular(table: Table) -> list[str]:
         r"\bottomrule",
         r"\end{tabularx}",
     ]
-
-
-def _specification(table: Table) -> str:
-    """Return how each column is set: texts share the width that the numbers leave."""
-    specifications = {
-        "interval": r"r@{, }r",
-        "aside": r"r@{\,}l",
-        "number": "r",
-        "text": "l",
-        "broken": r">{\raggedright\arraybackslash\hangindent=1em}X",
-    }
-    kinds = [_kind(table, at) for at in range(len(table.columns))]
-    if "broken" not in kinds:  # the first column takes what is left
-        kinds[0] = "broken"
-    return "".join(specifications[kind] for kind in kinds)
 
 
 def _kind(table: Table, at: int) -> str:
@@ -259,12 +252,8 @@ def _cell(kind: str, cell: Cell) -> str:
         return f"{_escaped(cell.value)}{mark} & {aside}"
     # at the beginning of a row these would be read as an argument of the line above
     text = _escaped(cell.value if kind == "number" else cell.text)
-    text = _broken(text) if kind == "broken" else text
+    if kind == "broken":  # after the signs inside of names and choices, not inside of a number
+        text = re.sub(r"(\\_|=|\(|\.(?!\d)|/)(?=[^ ])", r"\1\\allowbreak{}", text)
     return (f"{{{text}}}" if text.startswith(("[", "*")) else text) + (
         mark if kind == "number" else ""
     )
-
-
-def _broken(text: str) -> str:
-    """Let lines break after the signs inside of names and choices, but not inside of a number."""
-    return re.sub(r"(\\_|=|\(|\.(?!\d)|/)(?=[^ ])", r"\1\\allowbreak{}", text)

@@ -11,7 +11,6 @@ from typing import Any
 from ablate.analysis import (
     LEVEL,
     STATUSES,
-    Comparison,
     Difference,
     Interval,
     Rounds,
@@ -124,6 +123,17 @@ class Json(TableFormat):
 
     def text(self, table: Table) -> str:
         published = table.published
+        errors = {
+            name: {
+                "sd": compared.sd,
+                "df": compared.df,
+                "critical": compared.family.critical,
+                "detectable": _ends(compared.detectable),
+                "departed": list(compared.departed),
+                "diverged": list(compared.diverged),
+            }
+            for name, compared in table.comparisons.items()
+        }
         content = {
             "experiment": table.name,
             "question": table.question,
@@ -133,7 +143,7 @@ class Json(TableFormat):
             "negligible": dict(table.negligible),
             "conclusion": table.conclusion,
             "published": published.model_dump(include={"source", "note"}) if published else None,
-            "errors": {name: _error(compared) for name, compared in table.comparisons.items()},
+            "errors": errors,
             "rows": [_object(table, line) for line in table.lines],
             "footnotes": [{"label": note.label, "text": note.text} for note in table.footnotes],
         }
@@ -224,18 +234,6 @@ def _flat(name: str, difference: Mapping[str, Any]) -> dict[str, Any]:
         else:
             flat[f"{name}.{key}"] = value
     return flat
-
-
-def _error(compared: Comparison) -> dict[str, Any]:
-    """Return the error that the rows share, and who does not share it."""
-    return {
-        "sd": compared.sd,
-        "df": compared.df,
-        "critical": compared.family.critical,
-        "detectable": _ends(compared.detectable),
-        "departed": list(compared.departed),
-        "diverged": list(compared.diverged),
-    }
 
 
 def _by_rounds(name: str, rounds: Rounds | None, speed: Speed | None) -> dict[str, Any]:

@@ -31,7 +31,7 @@ class Terminal(TableFormat):
     suffix = ".txt"
 
     def text(self, table: Table) -> str:
-        width = self.screen.width
+        width = self.width
         grids = [*_fitting(table, width)]
         if table.more is not None:
             whole = _Grid(table.more)
@@ -42,7 +42,7 @@ class Terminal(TableFormat):
         heading = table.name + (f"   {table.question}" if table.question else "")
 
         def face(style: Style, text: str) -> str:
-            return style.render(text) if self.screen.is_coloured and text else text
+            return style.render(text) if self.is_coloured and text else text
 
         lines = [face(_BOLD, line) for line in _wrapped(heading, prose_width)]
         for at, grid in enumerate(grids):
@@ -148,7 +148,14 @@ def _ever_narrower(table: Table) -> Iterator[_Grid]:
     yield _Grid(joined_changes(table, most), has_asides=False, fold=_FOLDS[0])
     indices = list(range(len(table.columns)))
     row = next(at for at in indices if table.columns[at].kind == "row")
-    while going := _next_to_go(table, indices):
+    while True:  # the columns of the highest rank go below; of one rank, the last number does
+        numbers = [at for at in indices if table.columns[at].is_number]
+        highest = max(table.columns[at].rank for at in indices)
+        going = {at for at in indices if highest and table.columns[at].rank == highest}
+        if going >= set(numbers):
+            going = set(numbers[1:][-1:])  # the first number stays
+        if not going:
+            return
         indices = [index for index in indices if index not in going]
         rest = table.only([row, *(at for at in range(len(table.columns)) if at not in indices)])
         narrower = joined_changes(table.only(indices), most)
@@ -157,20 +164,6 @@ def _ever_narrower(table: Table) -> Iterator[_Grid]:
             narrower = joined_changes(narrower, most=1)
             for fold in _FOLDS:
                 yield _Grid(narrower, has_asides=False, fold=fold, left_out=rest)
-
-
-def _next_to_go(table: Table, indices: Sequence[int]) -> set[int]:
-    """Return which of the columns with these ``indices`` go below: those of the highest rank.
-
-    Where all numbers have one rank, the last one does; the first number stays.
-    """
-    numbers = [at for at in indices if table.columns[at].is_number]
-    ranks = {table.columns[at].rank for at in indices}
-    highest = max(ranks)
-    going = {at for at in indices if highest and table.columns[at].rank == highest}
-    if going >= set(numbers):
-        return set(numbers[-1:]) if len(numbers) > 1 else set()
-    return going
 
 
 def _folded(text: str, limit: int) -> list[str]:

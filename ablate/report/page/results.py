@@ -9,19 +9,25 @@ from html import escape
 from ablate.analysis import Summary, Verdict, is_measured_once
 from ablate.analysis.statistics import paired_differences
 from ablate.report.provenance import PROVENANCE
-from ablate.report.table import Cell, Column, Footnote, Line, Table, by_cost, joined_changes
+from ablate.report.table import Cell, Column, Footnote, Line, Table, joined_changes
 from ablate.report.values import number, signed
 
 _MOST_CHANGES = 2  # columns of changed paths
+_COSTS = ("params.", "flops.", "train.", "speed.", "memory.")
 _SEED_DECIMALS = 3
 _DIFFERENCE, _INTERVAL = ".difference", ".interval"
 
 
 def results(table: Table) -> str:
-    """Return the tables of all columns, and the footnotes that say how to read them."""
-    parts = [
-        part for block in table.blocks for part in by_cost(joined_changes(block, _MOST_CHANGES))
-    ]
+    """Return the tables of all columns, and the footnotes that say how to read them.
+
+    The columns of what a row costs stand in a table of their own.
+    """
+    parts = []
+    for block in (joined_changes(block, _MOST_CHANGES) for block in table.blocks):
+        high = [at for at, column in enumerate(block.columns) if column.key.startswith(_COSTS)]
+        low = [at for at in range(len(block.columns)) if at not in high]
+        parts += [block.only(low), block.only([0, *high])] if high else [block]
     notes = definitions([note for note in table.footnotes if note.label not in PROVENANCE])
     return "\n".join([*map(_table, parts), notes])
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from html import escape
+from itertools import product
 
 import numpy as np
 
@@ -37,7 +38,6 @@ class _Sentence:
 
     @property
     def range(self) -> float:
-        """How far the best row is from the worst, in chrF."""
         return max(self.scores.values()) - min(self.scores.values())
 
 
@@ -56,8 +56,13 @@ def translations(details: Details) -> str:
     n_rows = len(next(iter(sets.values()))[0].texts)
     n_each = _MOST_TRANSLATIONS // (n_rows * len(sets) * len(_LENGTHS))
     n_each = max(_FEWEST, min(_MOST, n_each))
-    shown = [each for of_set in sets.values() for each in _most_different(of_set, n_each)]
-    shown.sort(key=lambda sentence: -sentence.range)
+    shown = []
+    left = dict.fromkeys(product(sets, _LENGTHS), n_each)
+    sentences = [each for of_set in sets.values() for each in of_set]
+    for each in sorted(sentences, key=lambda sentence: -sentence.range):
+        if left[each.test_set, each.length]:
+            left[each.test_set, each.length] -= 1
+            shown.append(each)
     selects = "".join(
         f'<label>{label} <select name="{key}"><option value="">all</option>'
         + "".join(f'<option value="{escape(v)}">{escape(v)}</option>' for v in values)
@@ -139,15 +144,6 @@ def _read(details: Details, run: tuple[str, int], test_set: str) -> list[str]:
         text = f"{error}; its translations are left out of the page"
         warnings.warn(text, DamagedFileWarning, stacklevel=2)
         return []
-
-
-def _most_different(sentences: Sequence[_Sentence], n_each: int) -> Iterator[_Sentence]:
-    """Yield a few sentences of each length, those on which rows differ most."""
-    left = dict.fromkeys(_LENGTHS, n_each)
-    for sentence in sorted(sentences, key=lambda sentence: -sentence.range):
-        if left[sentence.length]:
-            left[sentence.length] -= 1
-            yield sentence
 
 
 def _introduction(
