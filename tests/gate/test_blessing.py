@@ -53,9 +53,11 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return bench
 
 
-def trainer(bench: Bench, values: Sequence[float], patch: pytest.MonkeyPatch) -> Trainer:
-    trainer = Trainer(bench, values)
-    patch.setattr(gate_runs, "complete", trainer.complete)
+@pytest.fixture
+def trainer(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Trainer:
+    """Trains runs of a narrow spread; a test may give it other values."""
+    trainer = Trainer(bench, NARROW)
+    monkeypatch.setattr(gate_runs, "complete", trainer.complete)
     return trainer
 
 
@@ -66,11 +68,10 @@ def bless(bench: Bench, seeds: Sequence[int] = SEVEN, **options: Any) -> Blessed
 
 @pytest.mark.parametrize("fresh", [False, True])
 def test_what_can_be_promised_is_said_before_training_and_after_three_seeds(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fresh: bool
+    bench: Bench, trainer: Trainer, capsys: pytest.CaptureFixture[str], fresh: bool
 ) -> None:
-    trained = trainer(bench, NARROW, monkeypatch)
     assert bless(bench, fresh=fresh).exit_status == 0
-    assert trained.trained == [[1, 2, 3], [4, 5, 6, 7]]
+    assert trainer.trained == [[1, 2, 3], [4, 5, 6, 7]]
     first, second = capsys.readouterr().err.splitlines()
     assert first == (
         "bleu: 7 seeds can promise to catch a loss of 1.5 if their std is at most 0.407"
@@ -78,26 +79,24 @@ def test_what_can_be_promised_is_said_before_training_and_after_three_seeds(
     assert second.startswith("bleu: 3 seeds so far, with a std of 0.252; with that, 7 seeds can")
 
 
-def test_what_cannot_be_promised_ends_after_three_seeds(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trained = trainer(bench, WIDE, monkeypatch)
+def test_what_cannot_be_promised_ends_after_three_seeds(bench: Bench, trainer: Trainer) -> None:
+    trainer.values = WIDE
     reason = (
         r"bleu cannot be blessed: 3 seeds so far, with a std of 2\.52; with 95% confidence, "
         r"7 seeds cannot promise .* min_effect: 9\.3$"
     )
     with pytest.raises(BlessingError, match=reason):
         bless(bench)
-    assert trained.trained == [[1, 2, 3]]
+    assert trainer.trained == [[1, 2, 3]]
 
 
 def test_what_cannot_be_promised_leaves_the_other_checks_to_be_blessed(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    bench: Bench, trainer: Trainer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench.reference.write_text(ASKED.replace("}}", "}, losses: {kind: exact}}"), encoding="utf-8")
-    trained = trainer(bench, WIDE, monkeypatch)
+    trainer.values = WIDE
     outcome = bless(bench)
-    assert trained.trained == [[1, 2, 3]]
+    assert trainer.trained == [[1, 2, 3]]
     assert "cannot be blessed: 3 seeds so far, with a std of 2.52" in capsys.readouterr().err
     assert outcome.exit_status == 1
     assert outcome.refused[0].endswith("min_effect: 9.3")
@@ -117,30 +116,26 @@ def test_a_first_reference_is_forecast_before_anything_is_trained(
     )
 
 
-def test_what_stored_runs_rule_out_is_not_trained(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_stored_runs_rule_out_is_not_trained(bench: Bench, trainer: Trainer) -> None:
     bench.store_runs({"baseline": WIDE[:4]})
-    trained = trainer(bench, WIDE, monkeypatch)
+    trainer.values = WIDE
     with pytest.raises(BlessingError, match="cannot be blessed: 4 seeds so far, with a std of"):
         bless(bench)
-    assert trained.trained == []
+    assert trainer.trained == []
 
 
-def test_a_std_that_more_seeds_may_lower_rules_nothing_out(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_std_that_more_seeds_may_lower_rules_nothing_out(bench: Bench, trainer: Trainer) -> None:
     values = (40.5, 41.5, 41.0, 41.0, 41.05, 40.95, 41.0)
-    trained = trainer(bench, values, monkeypatch)
+    trainer.values = values
     assert bless(bench).exit_status == 0
-    assert trained.trained == [[1, 2, 3], [4, 5, 6, 7]]
+    assert trainer.trained == [[1, 2, 3], [4, 5, 6, 7]]
 
 
 def test_a_first_reference_promises_the_smallest_effect_that_it_can(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    bench: Bench, trainer: Trainer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench.reference.unlink()
-    trainer(bench, WIDE, monkeypatch)
+    trainer.values = WIDE
     outcome = bless(bench)
     assert outcome.exit_status == 0
     (sentence,) = outcome.weakened
@@ -153,65 +148,52 @@ def test_a_first_reference_promises_the_smallest_effect_that_it_can(
     assert list(outcome.reference.checks) == ["losses", "bleu"]
 
 
-def test_a_first_reference_of_one_seed_has_the_losses(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_first_reference_of_one_seed_has_the_losses(bench: Bench, trainer: Trainer) -> None:
     bench.reference.unlink()
-    trainer(bench, NARROW, monkeypatch)
     outcome = bless(bench, [4])
     assert outcome.exit_status == 1
     assert [name for name, check in outcome.reference.checks.items() if check.blessed] == ["losses"]
     assert "one seed has no std" in outcome.refused[0]
 
 
-def test_one_seed_trains_nothing_for_a_mean(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    trained = trainer(bench, NARROW, monkeypatch)
+def test_one_seed_trains_nothing_for_a_mean(bench: Bench, trainer: Trainer) -> None:
     with pytest.raises(BlessingError, match=r"one seed has no std; .* takes 4 seeds"):
         bless(bench, [4])
-    assert trained.trained == []
+    assert trainer.trained == []
 
 
-def test_runs_that_forecast_nothing_are_trained_together(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trained = trainer(bench, NARROW, monkeypatch)
+def test_runs_that_forecast_nothing_are_trained_together(bench: Bench, trainer: Trainer) -> None:
     bench.reference.write_text("checks: {nll: {kind: exact, seeds: 5}}\n", encoding="utf-8")
     assert bless(bench).exit_status == 0
-    assert trained.trained == [[1, 2, 3, 4, 5]]
+    assert trainer.trained == [[1, 2, 3, 4, 5]]
 
 
 def test_a_measure_that_no_run_has_is_reported_after_the_first_runs(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, trainer: Trainer
 ) -> None:
-    trained = trainer(bench, NARROW, monkeypatch)
     bench.edit("test.test.bleu", "test.tset.bleu")
     with pytest.raises(SpecError, match=r"no run has a measure 'test\.tset\.bleu'; did you mean"):
         bless(bench)
-    assert trained.trained == [[1, 2, 3]]
+    assert trainer.trained == [[1, 2, 3]]
 
 
 # seeds
 
 
-def test_a_gate_without_seeds_takes_new_ones(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    trained = trainer(bench, NARROW, monkeypatch)
+def test_a_gate_without_seeds_takes_new_ones(bench: Bench, trainer: Trainer) -> None:
     bless(bench)
     assert bench.gate(is_stored=False, device="cpu", engine="eager").passed
-    assert trained.trained[2:] == [[8, 9, 10]]
-    assert trained.options[-1].engine == "eager"
+    assert trainer.trained[2:] == [[8, 9, 10]]
+    assert trainer.options[-1].engine == "eager"
 
 
-def test_the_experiments_seeds_are_taken_where_they_are_new(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trained = trainer(bench, NARROW, monkeypatch)
+def test_the_experiments_seeds_are_taken_where_they_are_new(bench: Bench, trainer: Trainer) -> None:
     bless(bench, range(4, 11))
     assert bench.gate(is_stored=False, device="cpu").passed
-    assert trained.trained[-1] == [1, 2, 3]
+    assert trainer.trained[-1] == [1, 2, 3]
 
 
-def test_seeds_that_were_blessed_are_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer(bench, NARROW, monkeypatch)
+def test_seeds_that_were_blessed_are_refused(bench: Bench, trainer: Trainer) -> None:
     bless(bench)
     reason = (
         r"the check 'bleu' is about new seeds, and seed 7 blessed it; .* 'paired' .*"
@@ -221,14 +203,11 @@ def test_seeds_that_were_blessed_are_refused(bench: Bench, monkeypatch: pytest.M
         bench.gate(is_stored=False, seeds=[7, 8, 9], device="cpu")
 
 
-def test_seeds_of_a_pilot_neither_bless_nor_judge(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trained = trainer(bench, NARROW, monkeypatch)
+def test_seeds_of_a_pilot_neither_bless_nor_judge(bench: Bench, trainer: Trainer) -> None:
     bench.reference.write_text(f"pilot_seeds: [1, 2]\n{ASKED}", encoding="utf-8")
     with pytest.raises(SpecError, match=r"yaml:1:14: pilot_seeds: a pilot has used seeds 1, 2"):
         bless(bench)
-    assert trained.trained == []
+    assert trainer.trained == []
     bless(bench, range(3, 8))
     with pytest.raises(SpecError, match="a pilot has used seed 1; the gate has 3 seeds"):
         bench.gate(is_stored=False, seeds=[1, 8, 9], device="cpu")

@@ -317,12 +317,3 @@ def test_an_effect_that_turned_into_divergence_is_written_to_its_own_spread() ->
     assert diverged.moved(effect) == ["worse: -12.967 before, every run diverged now"]
     assert effect.moved(diverged) == ["worse: every run diverged before, -12.967 now"]
     assert diverged.moved(diverged) == []
-
-
-def test_a_derived_number_that_was_edited_is_told_from_the_one_that_follows() -> None:
-    reference = blessed(evidence({"baseline": TINY}), SEVEN, bleu=BLEU)
-    lowest = blessing_of(reference).lowest
-    wider = blessing_of(reference).model_copy(update={"lowest": 30.0})
-    edited = reference.checks["bleu"].model_copy(update={"blessed": wider})
-    ((_, reason),) = reference.model_copy(update={"checks": {"bleu": edited}}).flaws()
-    assert reason.startswith(f"is 30.0, but {lowest} follows from the values and terms")

@@ -95,13 +95,10 @@ def test_what_it_cannot_bless_what_was_edited_and_what_is_loosened_are_reported(
         bench.bless()
 
 
-def test_its_keys_are_checked_as_those_of_the_others(bench: Bench) -> None:
+def test_its_keys_are_checked_as_those_of_the_others_and_its_name_is_taken(bench: Bench) -> None:
     bench.edit("lowest", "lowset")
     with pytest.raises(SpecError, match=r"floor\.lowset: unknown option; did you mean 'lowest'"):
         bench.gate(is_stored=False)
-
-
-def test_two_kinds_have_two_names(kind: type[Check]) -> None:
     with pytest.raises(TypeError, match="two kinds of check are called 'floor'"):
 
         class Other(Check):
