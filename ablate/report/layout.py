@@ -32,7 +32,7 @@ def tabulate(
 
     Args:
         experiment: rows in the order of the file, baseline first, and seeds.
-        records: of other experiments too, if need be; only this one's rows and seeds count.
+        records: only those of this experiment's rows and seeds count.
         sentences: what each test sentence contributes, of the runs that have kept it.
         trial: how the experiment differs from that of its file, in sentences.
         layout: ours, or that of a paper.
@@ -59,11 +59,7 @@ def tabulate(
             columns=columns,
             lines=tuple(lines),
             footnotes=(),
-            published=experiment.published,
-            negligible=experiment.negligible,
-            comparisons=results.comparisons,
-            has_one_tokenizer=results.has_one_tokenizer,
-            signatures=results.signatures,
+            results=results,
         )
 
     if layout != "ours":

@@ -114,7 +114,7 @@ class Results:
             return None
         return f"test.{self.sets[0]}.{'nll' if self.has_one_tokenizer else 'bits_per_character'}"
 
-    @property
+    @cached_property
     def signatures(self) -> dict[str, str]:
         """How each metric was computed, as its library writes it; several after semicolons."""
         actual = {}
@@ -129,7 +129,7 @@ class Results:
                 actual[metric] = "; ".join(known)
         return actual
 
-    @property
+    @cached_property
     def has_one_tokenizer(self) -> bool:
         """Whether all rows read the same target tokens."""
         known = [record.get("tokenizer", {}).get("fingerprint") for record in self.records.values()]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ablate.analysis import Comparisons, Summary
-from ablate.config import Negligible, Published
+from ablate.analysis import Summary
 from ablate.errors import SpecError
-from ablate.report.results import Details
+from ablate.report.results import Details, Results
 from ablate.wording import no_such
 
 ALL, COMPACT = "all", "compact"
@@ -96,11 +95,7 @@ class Table:
     """An experiment's results; the first line is the baseline.
 
     Attributes:
-        published: what others have printed of the same rows.
-        negligible: how small a difference must be not to matter.
-        comparisons: of the rows with the baseline, by metric.
-        has_one_tokenizer: whether all rows read the same target tokens.
-        signatures: how each metric was computed, by its name.
+        results: what it was made from; None for a table of two sets of results.
         conclusion: one sentence that says what the numbers come to.
         more: a second block of columns for the same rows, under the first.
         trial: how the table differs from that of the whole experiment, in sentences: overrides, and
@@ -115,11 +110,7 @@ class Table:
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
     footnotes: tuple[Footnote, ...]
-    published: Published | None = None
-    negligible: Negligible = field(default_factory=Negligible)
-    comparisons: Comparisons = field(default_factory=dict)
-    has_one_tokenizer: bool = True
-    signatures: Mapping[str, str] = field(default_factory=dict)
+    results: Results | None = None
     conclusion: str = ""
     more: Table | None = None
     trial: tuple[str, ...] = ()

@@ -110,7 +110,8 @@ def test_csv_reads_back_at_full_precision(whole: Table) -> None:
 
 def test_csv_holds_both_intervals_with_their_method(whole: Table) -> None:
     rows = lines_of(whole, "csv", "all")
-    for name, compared in whole.comparisons.items():
+    assert whole.results is not None
+    for name, compared in whole.results.comparisons.items():
         assert rows[0][f"{name}.difference.estimate"] == ""
         for row, each in zip(rows[1:], compared.differences.values(), strict=True):
             read = {key: row[f"{name}.difference.{key}"] for key in ("method", "won")}
@@ -226,7 +227,8 @@ def test_json_holds_every_value_with_its_seed(broken: Table) -> None:
 
 def test_json_holds_both_intervals_with_their_method(broken: Table) -> None:
     content = json.loads(render(broken, "json"))
-    for name, compared in broken.comparisons.items():
+    assert broken.results is not None
+    for name, compared in broken.results.comparisons.items():
         error = content["errors"][name]
         assert (error["sd"], error["df"]) == (compared.sd, compared.df)
         assert error["diverged"] == ["learned"]

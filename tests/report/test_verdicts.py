@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ablate.analysis import Comparison
 from ablate.config import Experiment, load
 from ablate.report import Table, tabulate
 from ablate.report.values import MINUS, NOTHING, signed
@@ -20,6 +21,11 @@ DIFFERENCE = "test.test.bleu.difference"
 
 def marks(of: Table, key: str) -> list[str]:
     return [cell.mark for cell in of.column(key)]
+
+
+def bleu_of(table: Table) -> Comparison:
+    assert table.results is not None
+    return table.results.comparisons["test.test.bleu"]
 
 
 def _shift(records: made_up.Records, spread: float = 0.1, **by: float) -> None:
@@ -223,7 +229,7 @@ def test_the_first_footnotes_say_how_to_read_the_table(
     experiment: Experiment, records: made_up.Records, whole: Table
 ) -> None:
     assert [note.label for note in whole.footnotes][:3] == ["intervals", "verdict", "budget"]
-    compared = whole.comparisons["test.test.bleu"]
+    compared = bleu_of(whole)
     text = notes(whole)["intervals"]
     assert "all 3 of a column hold together" in text
     assert f"Dunnett's distribution, constant {compared.family.critical:.2f}" in text
@@ -234,7 +240,7 @@ def test_the_first_footnotes_say_how_to_read_the_table(
     del records["literal", 2]
     records["learned", 1]["test"]["test"]["nll"] = math.inf  # one interval less in its column
     partial = tabulate(experiment, records)
-    least = partial.comparisons["test.test.bleu"].detectable
+    least = bleu_of(partial).detectable
     assert least is not None
     text = notes(partial)["intervals"]
     assert text.startswith("95% CI: all of a column hold together with that probability")

@@ -4,28 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ablate.report.figures.attention import draw_attention, draw_similarities
-from ablate.report.figures.costs import draw_costs
-from ablate.report.figures.curves import draw_curves
-from ablate.report.figures.differences import draw_differences
-from ablate.report.figures.interactions import draw_interactions
-from ablate.report.figures.layers import draw_layers
-from ablate.report.figures.lengths import draw_lengths
-from ablate.report.figures.style import Drawing
+from ablate.report.figures.attention import draw_attention as draw_attention
+from ablate.report.figures.attention import draw_similarities as draw_similarities
+from ablate.report.figures.costs import draw_costs as draw_costs
+from ablate.report.figures.curves import draw_curves as draw_curves
+from ablate.report.figures.differences import draw_differences as draw_differences
+from ablate.report.figures.interactions import draw_interactions as draw_interactions
+from ablate.report.figures.layers import draw_layers as draw_layers
+from ablate.report.figures.lengths import draw_lengths as draw_lengths
+from ablate.report.figures.style import Drawing as Drawing
 from ablate.report.results import Details
-
-__all__ = [
-    "Drawing",
-    "draw_attention",
-    "draw_costs",
-    "draw_curves",
-    "draw_differences",
-    "draw_interactions",
-    "draw_layers",
-    "draw_lengths",
-    "draw_similarities",
-    "drawings",
-]
 
 
 def drawings(details: Details) -> Iterator[Drawing]:

@@ -150,7 +150,8 @@ def _notes(table: Table) -> tuple[list[str], list[Footnote]]:
     """Return the notes to print, and those that are left to the file."""
     cells = [cell for block in table.blocks for line in block.lines for cell in line.cells]
     headers = {column.header for block in table.blocks for column in block.columns}
-    signed = {measure_name(metric) for metric in table.signatures} & headers
+    signatures = table.results.signatures if table.results else {}
+    signed = {measure_name(metric) for metric in signatures} & headers
     marks = {mark for cell in cells for mark in cell.mark}
     printed_labels = {*_SHORT, *signed, *marks}
     is_printed = {

@@ -21,7 +21,7 @@ from ablate.errors import SpecError
 from ablate.printable import json_text
 from ablate.report.columns import changed_paths
 from ablate.report.render import TableFormat
-from ablate.report.results import verdict_on
+from ablate.report.results import Results
 from ablate.report.table import ALL, COMPACT, Line, Table
 from ablate.writing import csv_text
 
@@ -65,11 +65,7 @@ class Csv(TableFormat):
         return _unchanged(table, "a CSV", self.columns, (COMPACT, ALL))
 
     def text(self, table: Table) -> str:
-        paths = changed_paths(line.changes for line in table.lines)
-        with_rounds = {name for line in table.lines for name in line.summary.rounds}
-        names = dict.fromkeys(name for line in table.lines for name in line.summary.metrics)
-        metrics = {name: name in with_rounds for name in names}
-        rows = [_row(table, line, paths, metrics) for line in table.lines]
+        rows = [_row(table, _results(table), line) for line in table.lines]
         if self.columns == [COMPACT]:
             brief = [name for name in rows[0] if _BRIEF.fullmatch(name)]
             rows = [{name: row[name] for name in brief} for row in rows]
@@ -91,21 +87,17 @@ class BySeed(TableFormat):
         return _unchanged(table, "a table by seed", self.columns, (ALL,))
 
     def text(self, table: Table) -> str:
-        lines = []
+        lines, signatures = [], _results(table).signatures
         for summary in (line.summary for line in table.lines):
             for seed, status in summary.outcomes.items():
                 run = {"row": summary.name, **_trial(table), "seed": seed, "status": status}
-                values = [
-                    {
-                        **run,
-                        "metric": name,
-                        "value": each.values[seed],
-                        "signature": table.signatures.get(name.rpartition(".")[2]),
-                    }
-                    for name, each in summary.metrics.items()
-                    if seed in each.values
-                ]
-                lines += values or [{**run, "metric": None, "value": None, "signature": None}]
+                known = [name for name, each in summary.metrics.items() if seed in each.values]
+                for name in known:
+                    measured = {"metric": name, "value": summary.metrics[name].values[seed]}
+                    signature = signatures.get(name.rpartition(".")[2])
+                    lines.append({**run, **measured, "signature": signature})
+                if not known:
+                    lines.append({**run, "metric": None, "value": None, "signature": None})
         return csv_text(lines)
 
 
@@ -122,7 +114,8 @@ class Json(TableFormat):
         return _unchanged(table, "JSON", self.columns, (ALL,))
 
     def text(self, table: Table) -> str:
-        published = table.published
+        results = _results(table)
+        published = results.published
         errors = {
             name: {
                 "sd": compared.sd,
@@ -132,7 +125,7 @@ class Json(TableFormat):
                 "departed": list(compared.departed),
                 "diverged": list(compared.diverged),
             }
-            for name, compared in table.comparisons.items()
+            for name, compared in results.comparisons.items()
         }
         content = {
             "experiment": table.name,
@@ -140,11 +133,11 @@ class Json(TableFormat):
             "seeds": list(table.seeds),
             "trial": list(table.trial),
             "level": LEVEL,
-            "negligible": dict(table.negligible),
+            "negligible": dict(results.negligible),
             "conclusion": table.conclusion,
             "published": published.model_dump(include={"source", "note"}) if published else None,
             "errors": errors,
-            "rows": [_object(table, line) for line in table.lines],
+            "rows": [_object(results, line) for line in table.lines],
             "footnotes": [{"label": note.label, "text": note.text} for note in table.footnotes],
         }
         return json_of(content)
@@ -170,58 +163,40 @@ def _unchanged(table: Table, format_: str, columns: Sequence[str], known: Sequen
     return table
 
 
+def _results(table: Table) -> Results:
+    assert table.results is not None, "two sets of results have a CSV and a JSON of their own"
+    return table.results
+
+
 def _trial(table: Table) -> dict[str, str]:
     return {"trial": "; ".join(table.trial)} if table.trial else {}
 
 
-def _row(
-    table: Table, line: Line, paths: Sequence[str], metrics: Mapping[str, bool]
-) -> dict[str, Any]:
-    """Return a line of the CSV; ``metrics`` are all names, and whether some row has rounds."""
+def _row(table: Table, results: Results, line: Line) -> dict[str, Any]:
+    """Return a line of the CSV, with the same names in all lines."""
     summary = line.summary
     row: dict[str, Any] = {"row": summary.name, **_trial(table)}
-    for path in paths:
+    for path in changed_paths(each.changes for each in table.lines):
         has_it = path in line.changes
         row[f"change.{path}"] = json.dumps(line.changes[path]) if has_it else None
     row |= {f"runs.{status}": summary.count(status) for status in STATUSES}
-    for name, has_rounds in metrics.items():
+    with_rounds = {name for each in results.summaries for name in each.rounds}
+    for name in dict.fromkeys(name for each in results.summaries for name in each.metrics):
         estimate = summary.metrics.get(name)
         row[f"{name}.mean"] = estimate.mean if estimate else None
         if not is_measured_once(name):
             row[f"{name}.sd"] = estimate.sd if estimate else None
             row[f"{name}.n"] = estimate.n if estimate else 0
-        if name in table.comparisons:
-            difference = table.comparisons[name].differences.get(summary.name)
-            row |= _flat(f"{name}.difference", _difference(table, name, difference))
-        if has_rounds:
+        if name in results.comparisons:
+            row |= _flat(f"{name}.difference", _difference(results, summary.name, name))
+        if name in with_rounds:
             row |= _by_rounds(name, summary.rounds.get(name), summary.speeds.get(name))
-    if table.published is not None:
-        of_rows = [table.published.of(each.summary.name) for each in table.lines]
+    if published := results.published:
+        of_rows = [published.of(each.name) for each in results.summaries]
         for measure in dict.fromkeys(measure for of_row in of_rows for measure in of_row):
-            row[f"published.{measure}"] = table.published.of(summary.name).get(measure)
-        row["published.source"] = table.published.source
-        row["published.note"] = table.published.note
-    return row | {f"signature.{metric}": text for metric, text in table.signatures.items()}
-
-
-def _difference(table: Table, metric: str, each: Difference | None) -> dict[str, Any]:
-    """Return all that is known of a difference; the same names whatever is known."""
-    method = each.method if each else None
-    each = each or Difference(None, 0, 0, "none")
-    verdict = verdict_on(each, metric, table.negligible, has_one_tokenizer=table.has_one_tokenizer)
-    return {
-        "estimate": _finite(each.estimate),
-        "n": each.n,
-        "won": each.n_won,
-        "method": method,
-        "se": each.standard_error,
-        "df": each.df,
-        "interval": _ends(each.simultaneous),
-        "single": _ends(each.single),
-        "sentences": _ends(each.with_sentences),
-        "p": each.p,
-        "verdict": str(verdict) if verdict else None,
-    }
+            row[f"published.{measure}"] = published.of(summary.name).get(measure)
+        row["published.source"], row["published.note"] = published.source, published.note
+    return row | {f"signature.{metric}": text for metric, text in results.signatures.items()}
 
 
 def _flat(name: str, difference: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,6 +209,25 @@ def _flat(name: str, difference: Mapping[str, Any]) -> dict[str, Any]:
         else:
             flat[f"{name}.{key}"] = value
     return flat
+
+
+def _difference(results: Results, row: str, metric: str) -> dict[str, Any]:
+    """Return all that is known of a difference; the same names whatever is known."""
+    known, verdict = results.difference(row, metric), results.verdict(row, metric)
+    each = known or Difference(None, 0, 0, "none")
+    return {
+        "estimate": _finite(each.estimate),
+        "n": each.n,
+        "won": each.n_won,
+        "method": known and known.method,
+        "se": each.standard_error,
+        "df": each.df,
+        "interval": _ends(each.simultaneous),
+        "single": _ends(each.single),
+        "sentences": _ends(each.with_sentences),
+        "p": each.p,
+        "verdict": str(verdict) if verdict else None,
+    }
 
 
 def _by_rounds(name: str, rounds: Rounds | None, speed: Speed | None) -> dict[str, Any]:
@@ -249,7 +243,7 @@ def _by_rounds(name: str, rounds: Rounds | None, speed: Speed | None) -> dict[st
     }
 
 
-def _object(table: Table, line: Line) -> dict[str, Any]:
+def _object(results: Results, line: Line) -> dict[str, Any]:
     """Return a row of the JSON."""
     summary = line.summary
     metrics = {
@@ -276,18 +270,18 @@ def _object(table: Table, line: Line) -> dict[str, Any]:
         }
     return {
         "name": summary.name,
-        "is_baseline": line is table.lines[0],
+        "is_baseline": summary is results.baseline,
         "changes": dict(line.changes),
         "outcomes": _by_seed(summary.outcomes),
         "errors": _by_seed(summary.errors),
         "metrics": metrics,
         "differences": {
-            name: _difference(table, name, compared.differences[summary.name])
-            for name, compared in table.comparisons.items()
+            name: _difference(results, summary.name, name)
+            for name, compared in results.comparisons.items()
             if summary.name in compared.differences
         },
         "speeds": speeds,
-        "published": table.published.of(summary.name) if table.published else {},
+        "published": results.published.of(summary.name) if results.published else {},
     }
 
 

@@ -95,8 +95,8 @@ def _value(table: Table, summary: Summary, key: str) -> str | None:
     elif key in summary.metrics:
         value = summary.metrics[key].mean
     elif _DIFFERENCE in key:
-        compared = table.comparisons.get(key.partition(_DIFFERENCE)[0])
-        difference = compared.differences.get(summary.name) if compared else None
+        metric, results = key.partition(_DIFFERENCE)[0], table.results
+        difference = results.difference(summary.name, metric) if results else None
         value = difference.estimate if difference else None
     return None if value is None or not math.isfinite(value) else repr(value)
 
