@@ -420,7 +420,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("analysis/measures.py", "_paired", "swap the first two*", "only their variance is used"),
     (
         "analysis/two_tables.py",
-        "_moderated",
+        "compare_matched",
         "Gt -> GtE: len(pool) > 1",
         "a row alone has the pooled error, which is its own",
     ),

@@ -27,7 +27,7 @@ from scipy import special
 
 from ablate.analysis import dunnett, spreads
 from ablate.analysis.dunnett import Family
-from ablate.analysis.statistics import LEVEL, Interval, mean_of, paired_differences
+from ablate.analysis.statistics import Interval, mean_of, paired_differences
 from ablate.analysis.two_way import two_way
 
 Floats = NDArray[np.float64]
@@ -54,11 +54,10 @@ class Difference:
             mean of the row's own paired differences, with their error; ``divergence as 0``: such a
             mean without an interval; ``none``: no interval, because a value has no bound, a loss
             has diverged runs or nothing joins the two.
-        standard_error: None without an interval.
-        df: degrees of freedom of the error; None without an interval.
+        df: degrees of freedom of the error; None without an interval, as is all that follows.
         single: the interval that holds for this row by itself.
         simultaneous: the interval that holds together with those of all other rows.
-        family: the intervals that this one holds together with; None without one.
+        family: the intervals that this one holds together with.
         with_sentences: like ``simultaneous``, of new test sentences as well as new seeds.
     """
 
@@ -122,13 +121,11 @@ class Comparison:
 
         Of the rows of the additive model, with the pairs that they have: the least and the largest.
         """
+        fitted = [e for e in self.differences.values() if e.method in ("two-way", "moderated")]
         sizes = [
             dunnett.smallest_detectable(each.standard_error, each.critical, each.df)
-            for each in self.differences.values()
-            if each.method in ("two-way", "moderated")
-            and each.standard_error
-            and each.df
-            and each.critical
+            for each in fitted
+            if each.standard_error and each.df and each.critical
         ]
         return Interval(min(sizes), max(sizes)) if sizes else None
 
@@ -157,7 +154,7 @@ def compare(
     pool = _Pool({row: values[row] for row in whole if row not in departed}, baseline)
     separate = [row for row in others if row in whole and row not in pool.rows]
     separate = [row for row in separate if baseline in whole and len(_pairs(values, row)) > 1]
-    family = Family(pool.loadings, pool.df, len(separate), LEVEL, pool.slack)
+    family = Family(pool.loadings, pool.df, len(separate), pool.slack)
     zeros = failed if is_score else {}
     by_row = {row: _without_interval(values, zeros, row) for row in others}
     by_row |= {row: pool.difference(by_row[row], row, family) for row in pool.rows}

@@ -44,10 +44,7 @@ _NEARLY_1 = 1 - 1e-5  # of a correlation that is 1 the integrand is a step
 def critical_value(loadings: Sequence[float], df: float, level: float = LEVEL) -> float:
     """Return c such that all K intervals, estimate ± c standard errors, hold together.
 
-    Args:
-        loadings: b_i, (K,), at least one; see `loadings_of`.
-        df: degrees of freedom of the error, above 0; infinite for a known one.
-        level: probability that all of them hold.
+    The loadings are those of `loadings_of`; the degrees of freedom of a known error are infinite.
     """
     return _critical(tuple(sorted(round(float(b), 9) for b in loadings)), float(df), level)
 
@@ -117,15 +114,13 @@ class Family:
         loadings: of the comparisons with the shared error; see `loadings_of`.
         df: degrees of freedom of the shared error; 0 if there is none.
         n_separate: comparisons with an error of their own.
-        level: probability that all intervals hold.
         slack: 1, or more where the standard errors are larger than need be: the constants are
-            those of the probability level ** slack.
+            those of the probability `LEVEL` ** slack.
     """
 
     loadings: tuple[float, ...]
     df: float
     n_separate: int = 0
-    level: float = LEVEL
     slack: float = 1.0
 
     @cached_property
@@ -133,13 +128,10 @@ class Family:
         """The constant of the comparisons with the shared error; None if there are none."""
         if not self.loadings or self.df == 0:
             return None
-        return critical_value(self._all, self.df, self.level**self.slack)
+        return critical_value(self._all, self.df, LEVEL**self.slack)
 
     def p(self, statistic: float) -> float:
-        """Return the adjusted p value of a |T| with the shared error, to within 1e-9.
-
-        It is at most 1 - level just where the interval leaves out 0.
-        """
+        """Return the adjusted p value of a |T| with the shared error, to within 1e-9."""
         covered = _between_0_and_1(coverage(statistic, self._all, self.df))
         return _between_0_and_1(1 - covered ** (1 / self.slack))
 
@@ -147,7 +139,7 @@ class Family:
         """Return the constant of a comparison with an error of its own, of ``df`` degrees."""
         shared = self.critical
         if shared is None:
-            return sidak_value(self.n_separate, df, self.level)
+            return sidak_value(self.n_separate, df)
         return t_quantile(float(special.stdtr(self.df, -shared)), df)
 
     def p_separate(self, statistic: float, df: float) -> float:

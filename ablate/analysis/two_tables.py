@@ -20,7 +20,7 @@ from scipy import special
 from ablate.analysis.comparison import DEPARTURE_LEVEL
 from ablate.analysis.dunnett import Family, single_value
 from ablate.analysis.spreads import PRIOR_DF, STANDING_OUT_LEVEL
-from ablate.analysis.statistics import LEVEL, Estimate, Interval, mean_of, paired_differences
+from ablate.analysis.statistics import Estimate, Interval, mean_of, paired_differences
 
 Method = Literal["equal", "paired", "unpaired", "none"]
 
@@ -50,8 +50,7 @@ class Shift:
         n: pairs; without pairs, the values of the smaller sample.
         method: ``equal``: all pairs are, to the last bit, or without pairs, means and deviations;
             ``paired``; ``unpaired``: of means; ``none``: too few seeds for an interval.
-        standard_error: None without an interval.
-        df: degrees of freedom of the error; None without an interval.
+        df: degrees of freedom of the error; None without an interval, as is all that follows.
         single: the interval that holds for this row by itself.
         simultaneous: the interval that holds together with those of all other rows.
     """
@@ -92,8 +91,15 @@ def compare_matched(pairs: Mapping[str, tuple[RowSample, RowSample]]) -> dict[st
     pool = _pool(paired)
     separate |= {row: error for row, error in paired.items() if row not in pool}
     df = sum(each.df for each in pool.values())
-    family = Family((0.0,) * len(pool), df, len(separate), LEVEL)
-    errors = {**_moderated(pool), **separate}
+    family = Family((0.0,) * len(pool), df, len(separate))
+    pooled = sum(each.variance * each.df for each in pool.values()) / df if df else 0.0
+    errors = dict(separate)
+    for row, own in pool.items():  # the pooled error, or a larger one where the spread stands out
+        variance, freedom = pooled, df
+        if len(pool) > 1 and _chance(pool, row) < STANDING_OUT_LEVEL / own.df:
+            variance = (PRIOR_DF * pooled + own.df * own.variance) / (PRIOR_DF + own.df)
+            freedom = min(PRIOR_DF + own.df, df)
+        errors[row] = _Error(variance, freedom, own.scale)
     for row, error in errors.items():
         is_shared = row in pool and error.df == df
         critical = family.critical if is_shared else family.critical_separate(error.df)
@@ -145,17 +151,3 @@ def _chance(pool: Mapping[str, _Error], row: str) -> float:
     if rest == 0:
         return 0.0 if own.variance else 1.0
     return float(special.fdtrc(own.df, df, own.variance * df / rest))
-
-
-def _moderated(pool: Mapping[str, _Error]) -> dict[str, _Error]:
-    """Return the rows' errors: the pooled one, or a larger where the spread stands out."""
-    df = sum(each.df for each in pool.values())
-    pooled = sum(each.variance * each.df for each in pool.values()) / df if df else 0.0
-    errors = {}
-    for row, own in pool.items():
-        variance, freedom = pooled, df
-        if len(pool) > 1 and _chance(pool, row) < STANDING_OUT_LEVEL / own.df:
-            variance = (PRIOR_DF * pooled + own.df * own.variance) / (PRIOR_DF + own.df)
-            freedom = min(PRIOR_DF + own.df, df)
-        errors[row] = _Error(variance, freedom, own.scale)
-    return errors

@@ -18,12 +18,9 @@ from ablate.gate.reference import Reference
 
 @dataclass(frozen=True)
 class Blessings:
-    """A reference that runs have blessed.
+    """A reference that runs have blessed, with every check; refused ones are not blessed.
 
-    Attributes:
-        reference: with every check; refused ones are not blessed.
-        refused: the reasons of refusals, in sentences.
-        weakened: which checks promise less than was asked, and why, in sentences.
+    The reasons of refusals, and of checks that promise less than was asked, are sentences.
     """
 
     reference: Reference
@@ -54,13 +51,9 @@ def first_reference(baseline: str, records: Records) -> Reference:
 def forecast(
     reference: Reference, evidence: Evidence, seeds: Sequence[int], *, may_weaken: bool
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return what seeds can promise according to the runs so far.
+    """Return what the seeds of all runs can promise according to the runs so far.
 
-    Args:
-        reference: the checks.
-        evidence: the runs so far.
-        seeds: of all runs.
-        may_weaken: whether a check may promise less than it asks for, if it can be blessed then.
+    If they may, checks promise less than they ask for where they can be blessed then.
 
     Returns:
         Sentences for users; by the name of a check, why the seeds cannot bless it, with 95%

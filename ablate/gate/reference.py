@@ -79,10 +79,7 @@ class Reference(Head):
     ) -> tuple[int, ...]:
         """Return the seeds of a gate: these, or new ones if a check refuses them.
 
-        Args:
-            seeds: that were asked for, or else those of the experiment.
-            are_required: whether a refusal is an error.
-            of_tuning: seeds that values of rows are chosen by; they are not new.
+        Seeds of tuning, by which values of rows were chosen, are not new.
 
         Raises:
             SpecError: if some check refuses seeds that are required.

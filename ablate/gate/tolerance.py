@@ -35,7 +35,7 @@ class Promise:
 
     Attributes:
         alpha: the share of gates in which it may fail although nothing has changed.
-        min_effect: the smallest true loss that it must detect, in the units of the measure.
+        min_effect: the smallest true loss that it must detect.
         power: the share of gates in which it must detect that loss.
         n_new: runs in a gate.
     """

@@ -46,11 +46,10 @@ class Effect:
 
     Attributes:
         differences: row less the row it is compared with, by seed; None if no pair of runs is done.
-        interval: of their mean, Student's; the claim must hold at both its ends. None if there is
-            none.
+        interval: of their mean, Student's; the claim must hold at both its ends.
         diverged: seeds that speak for the claim because the worse row diverged.
-        shortfall: by how much the claim is missed, in the units of the measure; negative if it
-            holds, infinite if nothing is known.
+        shortfall: by how much the claim is missed; negative if it holds, infinite if nothing is
+            known.
     """
 
     differences: Estimate | None
