@@ -25,10 +25,10 @@ def _corpus(record: Record) -> str:
     corpus = record.get("corpus")
     if not corpus:
         return ""
-    text = f"{corpus['name']}, {corpus['src']} → {corpus['tgt']}"
     n_train, fingerprint = corpus.get("n_train"), corpus.get("fingerprint")
-    text += f", {counted(n_train, 'training pair')}" if n_train else ""
-    return text + (f", content {fingerprint[:12]}" if fingerprint else "")
+    parts = [corpus["name"], f"{corpus['src']} → {corpus['tgt']}"]
+    parts += [counted(n_train, "training pair")] if n_train else []
+    return ", ".join([*parts, f"content {fingerprint[:12]}"] if fingerprint else parts)
 
 
 def _notes(record: Record) -> str:
@@ -39,9 +39,9 @@ def _tokenizer(record: Record) -> str:
     tokenizer = record.get("tokenizer")
     if not tokenizer:
         return ""
-    name = record.get("spec", {}).get("tokenizer", {}).get("name", "")
+    name = record.get("spec", {}).get("tokenizer", {}).get("name")
     sizes = f"{tokenizer['n_src']:,} source and {tokenizer['n_tgt']:,} target entries"
-    return f"{f'{name}, ' if name else ''}{sizes}, content {tokenizer['fingerprint'][:12]}"
+    return ", ".join(filter(None, (name, sizes, f"content {tokenizer['fingerprint'][:12]}")))
 
 
 def _hardware(record: Record) -> str:
@@ -49,15 +49,15 @@ def _hardware(record: Record) -> str:
     if not hardware:
         return ""
     device, cpu = hardware.get("device", ""), hardware.get("cpu")
-    name = hardware.get("device_name") or cpu or ""
-    words = [device, name if name != device else ""]
-    if device != "cpu" and cpu:
-        words.append(f"host {cpu}")
-    if hardware.get("threads"):
-        words.append(counted(hardware["threads"], "thread"))
-    if (n := record.get("spec", {}).get("devices_per_run", 1)) > 1:
-        words.append(f"{n} devices per run")
-    return ", ".join(word for word in words if word)
+    name, n = hardware.get("device_name") or cpu, record.get("spec", {}).get("devices_per_run", 1)
+    words = (
+        device,
+        name if name != device else None,
+        f"host {cpu}" if device != "cpu" and cpu else None,
+        counted(hardware["threads"], "thread") if hardware.get("threads") else None,
+        f"{n} devices per run" if n > 1 else None,
+    )
+    return ", ".join(filter(None, words))
 
 
 def _software(record: Record) -> str:
@@ -73,10 +73,8 @@ def _software(record: Record) -> str:
 
 def _commit(record: Record) -> str:
     git = record.get("git") or {}
-    if not git.get("commit"):
-        return ""
     dirty = "" if git.get("is_clean") else " with changes that were not committed"
-    return f"{git['commit'][:12]}{dirty}"
+    return f"{git['commit'][:12]}{dirty}" if git.get("commit") else ""
 
 
 PROVENANCE: dict[str, Callable[[Record], str]] = {

@@ -79,9 +79,6 @@ def render(
         width: of the screen, in columns; None has room for everything.
         is_coloured: whether the screen has bold and faint faces.
         columns: as `table.chosen` has them; by default few in LaTeX and CSV, all elsewhere.
-
-    Raises:
-        SpecError: if there is no such format or column.
     """
     writer = format_class(format_)(columns, width, is_coloured=is_coloured)
     return writer.text(writer.selected(table))

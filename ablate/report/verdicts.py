@@ -143,7 +143,6 @@ def _n_intervals(compared: Comparison) -> int:
 
 
 def _held(results: Results, compared: Comparison, n_intervals: int) -> str:
-    """Return what all intervals hold for, the pooled error, and what they can find."""
     rows = "it holds" if n_intervals == 1 else f"all {n_intervals} of a column hold together"
     if set(map(_n_intervals, _comparisons_of_columns(results).values())) - {0, n_intervals}:
         rows = "all of a column hold together"

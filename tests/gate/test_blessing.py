@@ -13,12 +13,9 @@ from ablate.api import Blessed, Gated, RunOptions, gate_runs
 from ablate.api.selection import Records, RunLookup, Selection, stored, tasks, tuning_runs
 from ablate.cli.app import app
 from ablate.errors import SpecError
-from ablate.gate.checks.finding import FindingCheck
-from ablate.gate.evidence import UnfitError
 from ablate.gate.provenance import BlessingError
 from ablate.gate.reference_file import read
 from ablate.runner.devices import Device
-from tests.gate.test_checks import blessed, evidence
 from tests.gate.test_command import EXPERIMENT, Bench
 
 NARROW = (41.0, 41.3, 40.8, 41.1, 40.9, 41.2, 41.0, 40.9, 41.1, 41.0)
@@ -226,36 +223,6 @@ def test_seeds_of_tuning_are_not_new(bench: Bench) -> None:
     assert [judged.measured for judged in bench.gate().verdicts] == ["41.03 (3 seeds)"]
     with pytest.raises(SpecError, match="new ones are --seeds 9,10,11"):
         bench.gate(seeds=[7, 9, 10])
-
-
-# claims that would not be shown again
-
-CLOSE = {"baseline": [41.0, 41.5, 40.5], "none": [37.6, 37.8, 36.9]}
-
-
-def worse(margin: float) -> FindingCheck:
-    return FindingCheck(row="none", measure="test.test.bleu", claim="worse", margin=margin)
-
-
-def test_a_claim_that_fewer_than_8_of_10_gates_would_show_again_is_not_blessed() -> None:
-    reason = (
-        r"\d\d% of gates with 3 seeds would show the claim again, and 80% is asked; it takes gates "
-        r"of \d seeds \(seeds: \d\), or margin: 3(\.\d)?$"
-    )
-    with pytest.raises(UnfitError, match=reason) as raised:
-        blessed(evidence(CLOSE), worse=worse(3.3))
-    margin = float(str(raised.value).rpartition(" ")[2])
-    assert blessed(evidence(CLOSE), worse=worse(margin)).checks["worse"].blessed is not None
-    with pytest.raises(UnfitError):
-        blessed(evidence(CLOSE), worse=worse(margin + 0.1))
-
-
-def test_the_seeds_that_a_claim_takes_are_enough() -> None:
-    with pytest.raises(UnfitError, match=r"\(seeds: (\d)\)") as raised:
-        blessed(evidence(CLOSE), worse=worse(3.3))
-    n = int(str(raised.value).partition("(seeds: ")[2][0])
-    more = worse(3.3).model_copy(update={"seeds": n})
-    assert blessed(evidence(CLOSE), worse=more).checks["worse"].blessed is not None
 
 
 # options

@@ -331,7 +331,7 @@ def test_a_blessing_says_why_a_difference_has_no_interval() -> None:
     with pytest.raises(UnfitError, match=r"test\.test\.bleu is not finite with some seed"):
         blessed(infinite, worse=WORSE)
     failure = failure_of(blessed(evidence(CONFIRMED), worse=WORSE), infinite)
-    assert failure.endswith("less baseline is inf over seeds 1, 2, 3, and has no interval")
+    assert failure == "test.test.bleu is not finite with some seed"
 
 
 def test_a_baseline_that_diverges_shows_nothing() -> None:

@@ -312,20 +312,15 @@ def test_a_run_that_other_code_began_is_not_judged_in_the_call_that_ends_it(
         bench.gate(is_stored=False, device="cpu", seeds=[6, 7, 8, 9])
 
 
-def test_stored_runs_of_other_code_are_judged_with_a_remark(bench: Bench) -> None:
+def test_stored_runs_of_other_code_bless_and_are_judged_with_a_remark(bench: Bench) -> None:
     bench.bless()
     remarks = bench.gate().remarks
     bench.store_runs(BLEU, git={"commit": "9839b24aa1bb", "is_clean": True, "code": "of others"})
-    (remark,) = set(bench.gate().remarks) - set(remarks)
-    assert "were not made by this code on this machine: the code has changed since" in remark
     assert not any("were not made by this code" in each for each in remarks)
-
-
-def test_stored_runs_of_other_code_bless_with_a_remark(bench: Bench) -> None:
-    of_others = {"commit": "9839b24aa1bb", "is_clean": True, "code": "of others"}
-    bench.store_runs(BLEU, git=of_others)
-    (remark,) = bench.bless().remarks
-    assert "were not made by this code on this machine: the code has changed since" in remark
+    (of_gate,) = set(bench.gate().remarks) - set(remarks)
+    (of_blessing,) = bench.bless().remarks
+    for remark in (of_gate, of_blessing):
+        assert "were not made by this code on this machine: the code has changed since" in remark
 
 
 WIDE = {"baseline": (40.0, 41.0, 42.0, 40.5, 41.5)}
@@ -545,17 +540,14 @@ def verdict(failure: str | None, check: str = "bleu", *remarks: str) -> CheckVer
     return CheckVerdict(check, "exact", "baseline: x", "41.0", "40 to 42", "39.0", failure, remarks)
 
 
-def test_a_terminal_gets_a_table_of_its_width() -> None:
+def test_a_terminal_gets_a_table_of_its_width_and_each_remark_once() -> None:
     message = gate_text([verdict("39 is 1 too low")], ["a remark"], 60, is_coloured=False)
     assert all(len(line) <= 60 for line in message.splitlines())
     assert "a remark" in message
     assert "FAILED bleu: 39 is 1 too low" in message
-
-
-def test_what_is_to_be_known_of_several_checks_is_reported_once() -> None:
     checks = [verdict(None, "a", "shared"), verdict(None, "b", "own"), verdict(None, "c", "shared")]
-    message = gate_text(checks, (), None, is_coloured=False).splitlines()
-    assert message[-3:] == ["a, c: shared", "b: own", "the gate passed: 3 checks"]
+    lines = gate_text(checks, (), None, is_coloured=False).splitlines()
+    assert lines[-3:] == ["a, c: shared", "b: own", "the gate passed: 3 checks"]
 
 
 def test_ci_servers_get_well_formed_xml_whatever_a_run_says() -> None:

@@ -259,32 +259,6 @@ def test_a_claim_takes_the_fewest_seeds_and_the_largest_margin_with_which_it_is_
             blessed(pairs(differences), worse=check(**terms))
 
 
-def test_a_hundredth_of_an_effect_is_the_least_margin_that_is_proposed() -> None:
-    shape = np.array([-1.0, 0.0, 1.0])
-    critical, power = stats.t.isf(0.05, 2), 0.0
-    spread = 0.5
-    while power < 0.8:  # with 1.5% of the effect as the margin
-        spread *= 0.999
-        power = stats.nct.sf(critical, 2, 0.985 / (spread / math.sqrt(3)))
-    differences = tuple(float(-1 + spread * each) for each in shape)
-    with pytest.raises(UnfitError, match=r"or margin: 0\.01$"):
-        blessed(pairs(differences), worse=WORSE.model_copy(update={"margin": 0.1}))
-
-
-def test_a_difference_without_an_interval_is_told_from_one_pair_alone() -> None:
-    reference = blessed(evidence(CONFIRMED), worse=WORSE)
-    one_left = evidence({**CONFIRMED, "none": [-1.0, -1.0, 28.0]})
-    assert failure_of(reference, one_left).endswith(
-        "is -12.5 with seed 3 alone, which has no interval"
-    )
-    two = {"baseline": [41.0, 41.0], "none": [28.0, math.inf]}
-    assert failure_of(reference, evidence(two), [1, 2]).endswith(
-        "is inf over seeds 1, 2, and has no interval"
-    )
-    with pytest.raises(UnfitError, match="is not finite with some seed"):
-        blessed(evidence(two), [1, 2], worse=WORSE)
-
-
 def test_differences_that_all_agree_are_written_with_all_their_digits() -> None:
     reference = blessed(pairs([-3.5] * 3), worse=WORSE)
     blessing = blessing_of(reference)

@@ -160,12 +160,7 @@ class FindingCheck(Directed):
             return Result("all diverged", None, remarks)
         mean, interval = effect.differences.mean, effect.interval
         if interval is None:
-            seeds = seeds_named(effect.differences.seeds)
-            is_one = effect.differences.n == 1
-            why = f"with {seeds} alone, which has" if is_one else f"over {seeds}, and has"
-            reason = (
-                f"{self.measure} of {self.row} less {self.against} is {mean:g} {why} no interval"
-            )
+            reason = self._without_interval(effect.differences, len(context.seeds))
             return Result("no interval", reason, remarks)
         measured = (
             f"{to_scale(mean, interval.high - interval.low, '+')}, {_interval_text(interval)}"

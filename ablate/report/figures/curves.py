@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, product
 from pathlib import Path
@@ -111,7 +111,20 @@ def draw_curves(
         marks += ["\u00d7: the seed diverged, and is not in the mean"] if diverged else []
         marks += ["training loss averaged over windows of steps"] if "train_loss" in drawn else []
         add_legend(figure, "; ".join(marks))
-        return Drawing("curves", _TITLES[drawn], figure, list(_numbers(rows)))
+        numbers = [
+            {
+                "row": row.name,
+                "seed": seed,
+                "diverged": seed in row.diverged,
+                "measure": measure,
+                "step": int(step),
+                "value": value,
+            }
+            for row, measure in product(rows, _MEASURES)
+            for seed, points in row.curves(measure).items()
+            for step, value in points.items()
+        ]
+        return Drawing("curves", _TITLES[drawn], figure, numbers)
 
 
 def _overlaid(rows: Sequence[_Row], measures: Sequence[str]) -> Figure:
@@ -164,14 +177,6 @@ def spread_out(positions: Sequence[float], gap: float) -> list[float]:
     means = [mean for mean, size in blocks for _ in range(size)]
     placed = dict(zip(order, (mean + rank * gap for rank, mean in enumerate(means)), strict=True))
     return [placed[at] for at in range(len(positions))]
-
-
-def _numbers(rows: Sequence[_Row]) -> Iterator[dict[str, Any]]:
-    for row, measure in product(rows, _MEASURES):
-        for seed, points in row.curves(measure).items():
-            run = {"row": row.name, "seed": seed, "diverged": seed in row.diverged}
-            for step, value in points.items():
-                yield {**run, "measure": measure, "step": int(step), "value": value}
 
 
 def _read(path: Path, column: str) -> Points:

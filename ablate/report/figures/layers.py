@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -62,7 +61,17 @@ def draw_layers(experiment: Experiment, files: Mapping[tuple[str, int], Path]) -
     if not rows:
         return None
     with look():
-        return Drawing("layers", _TITLE, _figure(rows), list(_numbers(rows)))
+        numbers = [
+            {
+                "row": row,
+                "layer": layer,
+                "step": step,
+                **{m: float(f"{measures[m][layer, step]:.6g}") for m in _MEASURES},
+            }
+            for row, measures in rows.items()
+            for layer, step in measures["gradient_norm"]
+        ]
+        return Drawing("layers", _TITLE, _figure(rows), numbers)
 
 
 def _means(paths: Sequence[Path]) -> dict[str, Means]:
@@ -163,11 +172,3 @@ def _panel(axes: Axes, means: Means, layers: Sequence[str], scale: LogNorm) -> N
     axes.set_yticks(np.arange(len(layers)) + 0.5, layers)
     axes.tick_params(labelsize=6.5, length=2)
     axes.spines[:].set_visible(False)
-
-
-def _numbers(rows: Mapping[str, Mapping[str, Means]]) -> Iterator[dict[str, Any]]:
-    for row, measures in rows.items():
-        for point in measures["gradient_norm"]:
-            layer, step = point
-            values = {measure: float(f"{measures[measure][point]:.6g}") for measure in _MEASURES}
-            yield {"row": row, "layer": layer, "step": step, **values}

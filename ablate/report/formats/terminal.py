@@ -67,25 +67,20 @@ def _fitting(table: Table, width: int | None) -> Iterator[_Grid]:
 
 def _packed(table: Table, width: int) -> Iterator[_Grid]:
     """Yield the columns in their order in as few grids as hold them, an interval by its value."""
-    indices = [0]
-    for pair in _pairs(table):
-        grid = _Grid(table.only([*indices, *pair]), has_asides=False, fold=_FOLDS[0])
-        if grid.width > width and len(indices) > 1:
-            yield from _fitting(table.only(indices), width)
-            indices = [0]
-        indices += pair
-    yield from _fitting(table.only(indices), width)
-
-
-def _pairs(table: Table) -> list[list[int]]:
-    """Return where the columns stand, without the names of the rows, each with its interval."""
     pairs: list[list[int]] = []
     for at, column in list(enumerate(table.columns))[1:]:
         if pairs and column.key.startswith(f"{table.columns[pairs[-1][0]].key}."):
             pairs[-1].append(at)
         else:
             pairs.append([at])
-    return pairs
+    indices = [0]
+    for pair in pairs:
+        grid = _Grid(table.only([*indices, *pair]), has_asides=False, fold=_FOLDS[0])
+        if grid.width > width and len(indices) > 1:
+            yield from _fitting(table.only(indices), width)
+            indices = [0]
+        indices += pair
+    yield from _fitting(table.only(indices), width)
 
 
 @dataclass(frozen=True)
@@ -100,9 +95,8 @@ class _Grid:
     @property
     def width(self) -> int:
         """Columns of the terminal that the grid takes."""
-        return sum(_width(texts) for texts in self._columns()) + len(_GAP) * (
-            len(self.table.columns) - 1
-        )
+        gaps = len(_GAP) * (len(self.table.columns) - 1)
+        return sum(map(_width, self._columns())) + gaps
 
     def lines(self) -> Iterator[tuple[str, bool]]:
         """Yield every line, rules included, and whether it is bold."""
@@ -172,13 +166,12 @@ def _folded(text: str, limit: int) -> list[str]:
     What is too long even so is broken after ``=``; a longer word stays whole.
     """
     words = re.split(r"(?<=[, ])|(?=\()", text)
-    pieces = [
+    lines = [""]
+    for piece in (
         piece
         for word in words
         for piece in ([word] if cell_len(word) <= limit else re.split("(?<==)", word))
-    ]
-    lines = [""]
-    for piece in pieces:
+    ):
         if lines[-1].strip() and cell_len(lines[-1] + piece.rstrip()) > limit:
             lines.append(" ")
         lines[-1] += piece.lstrip() if not lines[-1].strip() else piece
