@@ -101,8 +101,10 @@ def tabulate(
                 of_sets[name] = replace(of_set, bleu=counts)
 
     table = reporting.tabulate(experiment, records, statistics, trials.remarks(selection), layout)
+    assert table.results is not None, "it is the table of runs"
     details = reporting.Details(
         experiment=experiment,
+        results=table.results,
         records=records,
         sentences=statistics,
         folders={run: store.path(record["hash"]) for run, record in records.items()},

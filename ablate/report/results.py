@@ -164,6 +164,7 @@ class Details:
     """What stands behind a table, for pages and figures; what costs time is read when needed.
 
     Attributes:
+        results: the runs, compared.
         sentences: what each test sentence contributes, of the runs that have kept it.
         folders: of the runs, by row and seed.
         read_texts: reads the test sets; returns none if that text is not on this machine.
@@ -171,16 +172,12 @@ class Details:
     """
 
     experiment: Experiment
+    results: Results
     records: Records
     sentences: Sentences
     folders: Mapping[tuple[str, int], Path]
     read_texts: Callable[[], Texts]
     arguments: str
-
-    @cached_property
-    def results(self) -> Results:
-        """The runs, compared."""
-        return Results.of(self.experiment, self.records, self.sentences)
 
     @cached_property
     def texts(self) -> Texts:
