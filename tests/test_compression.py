@@ -50,10 +50,9 @@ def test_content_is_read_as_it_was_packed(packing: str) -> None:
 @pytest.mark.parametrize("packing", ["xz", "gz"])
 def test_a_small_file_is_not_unpacked_to_a_large_one(packing: str) -> None:
     packed = PACK[packing](bytes(2**22))
-    with pytest.raises(OSError, match="it unpacks to more than 1 MiB"):
-        Unpacked(io.BytesIO(packed), "it").read(2**30)
-    with pytest.raises(OSError, match="it unpacks to more than 1 MiB"):
-        Unpacked(io.BytesIO(packed), "it").seek(2**21)
+    for read in (lambda stream: stream.read(2**30), lambda stream: stream.seek(2**21)):
+        with pytest.raises(OSError, match="it unpacks to more than 1 MiB"):
+            read(Unpacked(io.BytesIO(packed), "it"))
 
 
 @pytest.mark.parametrize("packing", ["xz", "gz"])
@@ -78,13 +77,7 @@ def test_text_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "header",
-    [
-        {"GNU.sparse.size": "many"},
-        {"GNU.sparse.map": "1,x"},
-        {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"},
-        {"GNU.sparse.offset": "x", "GNU.sparse.numbytes": "y", "GNU.sparse.size": "z"},
-    ],
+    "header", [{"GNU.sparse.size": "many"}, {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}]
 )
 def test_a_crafted_header_is_refused_in_words(header: dict[str, str], tmp_path: Path) -> None:
     archive = tmp_path / "study.tar"

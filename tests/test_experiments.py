@@ -67,25 +67,20 @@ def comment_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_every_file_is_valid(path: Path) -> None:
+def test_every_file_is_valid_and_begins_by_saying_what_it_is(path: Path) -> None:
     check(config.load(path))
+    assert path.read_text().startswith("# ")
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=name_of)
 def test_every_study_asks_something_and_has_rows_and_seeds(path: Path) -> None:
     experiment = config.load(path)
-    assert experiment.question
-    assert experiment.question.endswith("?")
+    assert (experiment.question or "").endswith("?")
     is_short = path.parent.name in SHORT or path.stem in {"vaswani_table2", "tuned"}
     is_alone = path.parent.name == "reference" or path.stem == "pruning"
     n_least = 1 if is_alone else 2 if is_short else 4
     assert len(experiment.rows) >= n_least
     assert len(experiment.seeds) >= 3
-
-
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_every_file_begins_by_saying_what_it_is(path: Path) -> None:
-    assert path.read_text().startswith("# ")
 
 
 def test_studies_run_on_a_laptop_unless_they_say_otherwise() -> None:
@@ -110,16 +105,9 @@ def test_a_blueprint_costs_no_memory() -> None:
 
 @pytest.mark.parametrize(
     ("name", "vocabulary", "n"),
-    [
-        ("vaswani_base", joint(V), 63_045_632),
-        ("vaswani_big", joint(V), 214_171_648),
+    [  # of others results/reference/goldens.yaml has the published sizes
         ("t2t_v1", joint(V), 63_045_632),
         ("t2t_v2", joint(V), 63_045_632 + 2 * 2 * 512),
-        ("multi30k_tiny", joint(9_712), 2_568_192),
-        ("multi30k_small", joint(9_712), 36_515_840),
-        ("multi30k_base", joint(9_712), 49_111_040),
-        ("bentrevett_6", apart(7_853, 5_893), 9_038_341),
-        ("notebook_4", apart(10, 10), 7_616_010),
         # all but the words of torch.nn.Transformer(), which has biases and final norms too
         ("annotated", apart(100, 90), 44_140_544 + (100 + 2 * 90) * 512 + 90),
         # that of multi30k_small with two tables in place of one

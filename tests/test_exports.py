@@ -146,10 +146,8 @@ def test_a_tracker_that_cannot_be_opened_ends_no_run(store: Store) -> None:
         def __init__(self, folder: Path) -> None:
             raise OSError
 
-    exports = Exports({"mlflow": Broken}, store)
-    remark = exports.export("pe", "none", RECORD)
+    remark = Exports({"mlflow": Broken}, store).export("pe", "none", RECORD)
     assert remark == "not exported to mlflow: OSError; the next call repeats it"
-    exports.close()
 
 
 def test_run_exports_what_is_done_already(
@@ -165,15 +163,6 @@ def test_run_exports_what_is_done_already(
     assert [(run.row, run.seed) for run in got][:2] == [("baseline", 1), ("baseline", 2)]
     assert {run.experiment.split("/")[-1] for run in got} == {"pe"}
     assert "bad, seed 1: not exported to tensorboard: no room" in capsys.readouterr().err
-
-
-def test_a_run_is_exported_under_the_name_that_its_experiment_has_in_trackers(
-    store: Store, got: list[ExportedRun], task: MakeTask
-) -> None:
-    with exporting(["tensorboard"], store) as exports:
-        listener = ExportingListener(Diary(), exports, store, "pe/trials/training.steps=3")
-        listener.ended(task("good", key=RECORD["hash"]), "done", is_good=True)
-    assert [run.name for run in got] == ["pe/trials/training.steps=3/good/3"]
 
 
 def test_runs_under_overrides_replace_none_of_the_whole_experiment(

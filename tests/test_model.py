@@ -19,16 +19,7 @@ from ablate.parts.initialisation import Initialisation
 from ablate.parts.residual import Residual
 from ablate.registry import Part, RefusedError, build, lookup
 from tests.test_gradients import derivatives, output
-from tests.tiny import (
-    MODEL_SLOTS,
-    PAD,
-    PARTS,
-    RATES,
-    fitted,
-    ids,
-    scrambled,
-    tiny,
-)
+from tests.tiny import MODEL_SLOTS, PAD, PARTS, RATES, fitted, ids, scrambled, tiny
 
 
 @pytest.fixture(scope="module", params=PARTS, ids=lambda part: f"{part[0]}={part[1]}")
@@ -128,6 +119,12 @@ def test_a_sequence_past_max_len_is_refused(n_src: int, n_tgt: int) -> None:
         tiny()(ids(1, n_src), ids(1, n_tgt))
 
 
+def test_an_all_padding_source_gives_numbers() -> None:
+    src = ids(2, 7)
+    src[1] = PAD
+    assert bool(tiny()(src, ids(2, 5)).isfinite().all())
+
+
 def test_without_positions_the_encoder_is_equivariant_to_permutations() -> None:
     model, order = tiny(position="none").double(), torch.tensor([3, 1, 0, 2, 4])
     src = ids(2, 5)
@@ -137,22 +134,14 @@ def test_without_positions_the_encoder_is_equivariant_to_permutations() -> None:
     torch.testing.assert_close(model(src[:, order], ids(2, 4)), model(src, ids(2, 4)))
 
 
-def refuses(*_: Any, **__: Any) -> None:
-    raise ValueError("not today")
-
-
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
-
-
 @pytest.mark.full
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_bf16_agrees_with_fp32(model: Transformer, device: str) -> None:
     src, tgt = ids(2, 7), ids(2, 5)
     single = copy.deepcopy(model).float()
     expected = single(src, tgt)
-    inputs = [x.to(device) for x in (src, tgt)]
     with torch.autocast(device, torch.bfloat16):
-        logits = single.to(device)(*inputs)
+        logits = single.to(device)(src.to(device), tgt.to(device))
     error = (logits.float().cpu() - expected).norm() / expected.norm()
     assert error < 0.1, error
 
@@ -160,21 +149,10 @@ def test_bf16_agrees_with_fp32(model: Transformer, device: str) -> None:
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_equals_torch_nn_transformer(norm_first: bool) -> None:
-    ours = scrambled(
-        tiny(
-            residual={"name": "pre" if norm_first else "post", "final_norm": True}, position="none"
-        ).double()
-    )
-    dims: dict[str, Any] = {
-        "d_model": 32,
-        "nhead": 4,
-        "dim_feedforward": 48,
-        "dropout": 0.0,
-        "batch_first": True,
-    }
-    theirs = nn.Transformer(
-        num_encoder_layers=2, num_decoder_layers=2, norm_first=norm_first, **dims
-    ).double()
+    residual = {"name": "pre" if norm_first else "post", "final_norm": True}
+    ours = scrambled(tiny(residual=residual, position="none").double())
+    options: dict[str, Any] = {"batch_first": True, "norm_first": norm_first}
+    theirs = nn.Transformer(32, 4, 2, 2, dim_feedforward=48, dropout=0.0, **options).double()
     theirs.load_state_dict(_as_torch_names(ours.state_dict()))
     theirs.eval()
     src, tgt = ids(2, 7), ids(2, 5)
@@ -234,21 +212,23 @@ def test_a_part_is_built_at_the_path_of_its_choice(
     assert paths == expected
 
 
+def refuses(*_: Any, **__: Any) -> None:
+    raise ValueError("not today")
+
+
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
 @pytest.mark.parametrize(
-    ("slot", "name", "fault"),
+    ("slot", "name", "key", "fault"),
     [
-        ("residual", "pre", {"modify_sublayers": refuses}),
-        ("residual", "pre", {"layer_dropout_blocker": "needs them all"}),
-        ("position", "rotary", {"hides_keys_from_heads": "it hides keys"}),
+        ("residual", "pre", "modify_sublayers", refuses),
+        ("residual", "pre", "layer_dropout_blocker", "needs them all"),
+        ("position", "rotary", "hides_keys_from_heads", "it hides keys"),
     ],
-    ids=lambda x: next(iter(x)) if isinstance(x, dict) else x,
 )
 def test_parts_that_refuse_each_other_are_named_by_their_side(
-    side: str, slot: str, name: str, fault: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    side: str, slot: str, name: str, key: str, fault: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for key, value in fault.items():
-        monkeypatch.setattr(lookup(slot, name).cls, key, value)
+    monkeypatch.setattr(lookup(slot, name).cls, key, fault)
     monkeypatch.setattr(Attention, "counts_keys", True)
     with pytest.raises(RefusedError) as error:
         tiny(dropout={"layer": 0.1}, **{side: {slot: name}})
@@ -300,12 +280,12 @@ def test_a_calibration_changes_only_what_it_is_for(monkeypatch: pytest.MonkeyPat
     model = tiny(residual="admin", feed_forward="loss_free_experts").train()
     begun: list[bool] = []
 
+    def calibrations(model: Transformer) -> list[object]:
+        blocks = [*model.encoder.blocks, *model.decoder.blocks]
+        return [block.residual.calibration for block in blocks]
+
     def note(self: Transformer, src: Tensor, tgt: Tensor) -> Tensor:
-        begun.extend(
-            block.residual.calibration is not None
-            for stack in (self.encoder, self.decoder)
-            for block in stack.blocks
-        )
+        begun.extend(calibration is not None for calibration in calibrations(self))
         return forward(self, src, tgt)
 
     forward = Transformer.forward
@@ -318,8 +298,7 @@ def test_a_calibration_changes_only_what_it_is_for(monkeypatch: pytest.MonkeyPat
     assert changed
     assert all("residual" in name for name in changed), changed
     torch.testing.assert_close(dict(model.named_buffers()), buffers, rtol=0, atol=0)
-    assert all(block.residual.calibration is None for block in model.decoder.blocks)
-    assert all(block.residual.calibration is None for block in model.encoder.blocks)
+    assert calibrations(model) == [None] * 4
     assert all(weight.grad is None for weight in model.parameters())
     plain = tiny(decoder={"residual": "admin"})
     begun.clear()
@@ -381,6 +360,9 @@ def test_cross_attention_is_shown_as_the_mean_of_the_last_layers_heads() -> None
 def test_a_sequence_of_max_len_is_whole_and_one_more_token_is_refused() -> None:
     model = tiny()
     assert model(ids(1, 16), ids(1, 16)).shape == (1, 16, 50)
+    for n_src, n_tgt in ((17, 5), (5, 17)):
+        with pytest.raises(ValueError, match=r"17 tokens is longer than model.dims.max_len \(16\)"):
+            model(ids(1, n_src), ids(1, n_tgt))
     state = model.start(ids(1, 16), 16)
     for token in ids(1, 16)[0]:
         model.feed(token[None], state)
