@@ -115,12 +115,14 @@ BROKEN = {
         NORM + OPTION + "        self.unused = nn.Parameter(torch.ones(3))\n" + FORWARD + "x * 2",
         "gradients: no gradient reaches encoder.layers.0.residual.norms.0.unused",
     ),
-    "dead option": (NORM + OPTION + FORWARD + "x * 2", "the option 'gain' changes nothing"),
     "dead option that must be given": (
         NORM + OPTION.replace(" = 1.0", "") + FORWARD + "x * 2",
         "the option 'gain' changes nothing: the models with {'gain': 0.25} and {'gain': 0.75} are",
     ),
-    "undocumented option": (NORM + OPTION + FORWARD + "x * 2", "'gain' has no line under Args:"),
+    "dead and undocumented option": (
+        NORM + OPTION + FORWARD + "x * 2",
+        "'gain' has no line under Args:|the option 'gain' changes nothing",
+    ),
     "state in a call": (
         POSITION + "    n = 0\n" + EMBED + "x + self.count(x)\n"
         "    def count(self, x):\n        self.n += x.size(1)\n        return 0.01 * self.n",
@@ -168,7 +170,7 @@ def test_a_broken_contract_is_reported_in_a_sentence(kind: str) -> None:
     Path("mine.py").write_text(f"{HEAD}{code}\n", encoding="utf-8")
     status, out, _ = ablate("check", "mine.py")
     assert status == 1, out
-    assert reason in out
+    assert [part for part in reason.split("|") if part not in out] == []
     assert "Traceback" not in out
 
 
@@ -210,8 +212,6 @@ def test_kept_contracts_are_listed_and_a_missing_plugin_is_refused() -> None:
     assert (status, err.rstrip()) == (2, "org.py: registers no part, so no contract is tested")
     status, _, err = ablate("check", "nonesuch.py")
     assert (status, err[:11]) == (2, "nonesuch.py")
-    with temporary_registrations():
-        assert len(api.check(["mine.py"])) == len(api.check("mine.py")) == 11
 
 
 def test_an_option_that_must_be_given_is_tried_with_two_values() -> None:

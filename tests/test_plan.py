@@ -32,29 +32,36 @@ from tests.report import made_up
 EXPERIMENTS = Path(__file__).parent.parent / "experiments"
 
 
-def test_runs_that_share_a_gpu_take_at_most_so_long(tmp_path: Path) -> None:
-    plan = api.plan(EXPERIMENTS / "pe.yaml", device="cpu", results=tmp_path, seeds=[1, 2])
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(EXPERIMENT, encoding="utf-8")
+    return path
+
+
+def test_runs_that_share_a_gpu_take_at_most_so_long(path: Path, tmp_path: Path) -> None:
+    plan = api.plan(path, device="cpu", results=tmp_path)
     assert {row.runs_at_once for row in plan.rows} == {1}
     rows = [replace(r, seconds_per_run=60.0, runs_at_once=n) for n, r in enumerate(plan.rows, 1)]
     rows_alone = tuple(replace(row, runs_at_once=1) for row in rows)
     alone = replace(plan, n_worker_slots=2, rows=rows_alone)
     assert alone.remarks()[:2] == [
-        "0 of 10 runs are done, 10 are missing; 2 at a time on cpu",
-        "about 5:00 of training are left",
+        "0 of 6 runs are done, 6 are missing; 2 at a time on cpu",
+        "about 3:00 of training are left",
     ]
     assert replace(alone, rows=tuple(rows)).remarks()[:2] == [
-        "0 of 10 runs are done, 10 are missing; 10 at a time on cpu",
-        "at most 5:00 of training are left",
+        "0 of 6 runs are done, 6 are missing; 6 at a time on cpu",
+        "at most 3:00 of training are left",
     ]
 
 
-def test_no_run_ends_sooner_because_other_devices_are_free(tmp_path: Path) -> None:
-    plan = api.plan(EXPERIMENTS / "pe.yaml", device="cpu", results=tmp_path, seeds=[1])
+def test_no_run_ends_sooner_because_other_devices_are_free(path: Path, tmp_path: Path) -> None:
+    plan = api.plan(path, device="cpu", results=tmp_path, seeds=[1])
     rows = tuple(replace(r, seconds_per_run=60.0 * n) for n, r in enumerate(plan.rows, 1))
     times = [replace(plan, n_worker_slots=n, rows=rows).seconds_left for n in (1, 2, 3, 8)]
-    assert times == [900, 480, 300, 300]
+    assert times == [360, 180, 180, 180]
     on_two = tuple(replace(row, devices_per_run=2) for row in rows)
-    assert replace(plan, n_worker_slots=5, rows=on_two).seconds_left == 480
+    assert replace(plan, n_worker_slots=3, rows=on_two).seconds_left == 360
 
 
 @pytest.mark.parametrize("command", [api.plan, api.gate, api.bless])
@@ -74,9 +81,9 @@ def test_what_the_file_and_what_the_parts_refuse_come_together(
     assert "did you mean 'rms'?" in of_rms[1]
 
 
-def test_runs_of_other_code_are_named(tmp_path: Path) -> None:
-    experiment, store = EXPERIMENTS / "pe.yaml", Store(tmp_path)
-    planned = api.plan(experiment, device="cpu", results=tmp_path, only=["none"])
+def test_runs_of_other_code_are_named(path: Path, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    planned = api.plan(path, device="cpu", results=tmp_path, only=["none"])
     present = {
         "versions": provenance.versions(),
         "hardware": provenance.hardware("cpu"),
@@ -86,19 +93,19 @@ def test_runs_of_other_code_are_named(tmp_path: Path) -> None:
     (row,) = planned.rows
     for run in row.runs:
         store.save({"hash": run.hash, **present})
-    current = api.plan(experiment, device="cpu", results=tmp_path, only=["none"])
+    current = api.plan(path, device="cpu", results=tmp_path, only=["none"])
     assert (current.n_missing, current.stale) == (0, ())
     store.save({"hash": row.runs[0].hash, **present, "git": {"code": "other"}})
-    (remark,) = api.plan(experiment, device="cpu", results=tmp_path, only=["none"]).stale
+    (remark,) = api.plan(path, device="cpu", results=tmp_path, only=["none"]).stale
     assert remark == (
-        "1 of 3 runs (none) were not made by this code on this machine: the code has changed "
+        "1 of 2 runs (none) were not made by this code on this machine: the code has changed "
         "since; `ablate run --fresh` trains them again"
     )
 
 
-def probed(tmp_path: Path, *names: str, path: Path = EXPERIMENTS / "pe.yaml") -> api.Plan:
+def probed(path: Path, *names: str) -> api.Plan:
     """Return the plan of an experiment after the probe of some rows, with 500 source tokens."""
-    selection, store = select(path), Store(tmp_path)
+    selection, store = select(path), Store(path.parent / "results")
     measured = {"n_src": 500, "n_tgt": 510, "train_peak_mib": 40.0, "runs_at_once": 1}
     measured |= {"batches_per_epoch": 100, "target_tokens_per_batch": 1000.0}
     measured |= {"train_target_tokens_per_second": 1000.0}
@@ -107,7 +114,7 @@ def probed(tmp_path: Path, *names: str, path: Path = EXPERIMENTS / "pe.yaml") ->
             device = devices.find("cpu")[0]
             engine = engines.resolve("auto", "cpu")
             store.save_probe(probe_key(row.spec, device, "fp32", engine, ""), measured)
-    return api.plan(path, device="cpu", results=tmp_path)
+    return api.plan(path, device="cpu", results=store.results)
 
 
 def test_a_moving_average_is_part_of_what_a_probe_measures() -> None:
@@ -119,22 +126,19 @@ def test_a_moving_average_is_part_of_what_a_probe_measures() -> None:
     assert key("training.average={ema: 0.9}") != key("training.average={last: 1}")
 
 
-def test_a_plan_for_a_cluster_counts_its_nodes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_for_a_cluster_counts_its_nodes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     facts = DeviceFacts(provenance.hardware("cpu"), has_bf16=False, memory_mib=math.inf)
     slots = [Device("cpu", node=name, facts=facts) for name in ("a", "a", "b")]
     monkeypatch.setattr(sys.modules["ablate.api.plan"], "open_backend", lambda *_: Local(slots))
-    plan = probed(tmp_path, "baseline")
+    plan = probed(path, "baseline")
     assert (plan.device, plan.n_worker_slots) == ("cpu (2 nodes)", 3)
     assert plan.seconds_left == pytest.approx((plan.device_seconds or 0.0) / 3)
     assert any(re.search(r"all runs together: [\d.]+ cpu hours", line) for line in plan.remarks())
 
 
 @pytest.fixture
-def large(tmp_path: Path) -> Path:
+def large(path: Path) -> Path:
     """Return an experiment whose batches an engine splits, and draws dropout for each part."""
-    path = tmp_path / "large.yaml"
     text = EXPERIMENT.replace("batch_tokens: 512", "batch_tokens: 8000")
     path.write_text(text, encoding="utf-8")
     return path
@@ -180,19 +184,7 @@ def test_rows_that_are_one_run_here_are_neither_planned_nor_made(
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_vocabulary_that_one_probe_tells_serves_all_rows(tmp_path: Path) -> None:
-    before = probed(tmp_path)
-    assert not any(row.is_vocabulary_known for row in before.rows)
-    plan = probed(tmp_path, "learned")
-    assert all(row.is_vocabulary_known for row in plan.rows)
-    baseline = plan.rows[0]
-    assert baseline.params < before.rows[0].params
-    assert {row.params_delta for row in plan.rows if row.name in ("t2t", "literal", "none")} == {0}
-
-
-def test_a_vocabulary_that_a_run_has_found_serves_all_rows(tmp_path: Path) -> None:
-    path = tmp_path / "unprobed.yaml"
-    path.write_text(EXPERIMENT, encoding="utf-8")
+def test_a_vocabulary_that_a_run_has_found_serves_all_rows(path: Path, tmp_path: Path) -> None:
     before = api.plan(path, device="cpu", results=tmp_path)
     assert not any(row.is_vocabulary_known for row in before.rows)
     selection = finish(path, tmp_path, only=["rms"])  # and the baseline
@@ -219,14 +211,18 @@ def test_a_row_with_another_tokenizer_is_held_against_the_baseline_with_its_own(
         assert row.params_delta == row.params / baseline.params - 1
 
 
-def test_totals_are_known_as_soon_as_one_row_has_been_probed(tmp_path: Path) -> None:
-    assert probed(tmp_path).seconds_left is None
-    assert "all runs together: 50 MiB of disk for weights" in " ".join(probed(tmp_path).remarks())
-    plan = probed(tmp_path, "learned")
+def test_totals_are_known_as_soon_as_one_row_has_been_probed(path: Path) -> None:
+    before, plan = probed(path), probed(path, "rms")
+    assert before.seconds_left is None
+    assert "all runs together: 4 MiB of disk for weights" in " ".join(before.remarks())
+    assert not any(row.is_vocabulary_known for row in before.rows)
+    assert all(row.is_vocabulary_known for row in plan.rows)
+    assert plan.rows[0].params < before.rows[0].params
+    assert plan.rows[1].params_delta == 0
     times = [row.seconds_per_run for row in plan.rows]
     assert None not in times
-    assert [row.is_time_estimated for row in plan.rows] == [True, False, True, True, True]
-    total = sum(3 * (seconds or 0) for seconds in times)
+    assert [row.is_time_estimated for row in plan.rows] == [True, True, False]
+    total = sum(2 * (seconds or 0) for seconds in times)
     assert plan.device_seconds == pytest.approx(total)
     text = " ".join(plan.remarks())
     assert f"all runs together: {total / 3600:.3g} cpu hours, " in text
@@ -242,24 +238,24 @@ def test_an_estimated_time_is_that_of_the_rows_own_training(tmp_path: Path) -> N
         + "".join(line.replace(": ", " ", 1) for line in variants),
         encoding="utf-8",
     )
-    plan = probed(tmp_path, "baseline", path=path)
+    plan = probed(path, "baseline")
     assert [row.seconds_per_run for row in plan.rows] == pytest.approx([500, 1000, 200, 71, 1000])
 
 
-@pytest.mark.parametrize("width", [80, 200])
-def test_a_plan_is_readable_in_a_terminal(
-    width: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = probed(tmp_path, "learned")
-    console = Console(width=width, highlight=False, markup=False)
-    monkeypatch.setattr(plan_command, "console_of_output", lambda: console)
-    with console.capture() as captured:
-        plan_command.print_plan(plan)
-    lines = captured.get().splitlines()
-    assert max(map(len, lines)) <= width
-    for row in plan.rows:
-        line = next(line for line in lines if line.startswith(row.name))
-        assert f"{row.params:,}" in line
-        assert "0 of 3" in line
-        assert "…" not in line
-    assert "exponent=t2t" in "".join(line[:36].strip() if width == 80 else line for line in lines)
+def test_a_plan_is_readable_in_a_terminal(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.write_text(f"{EXPERIMENT}  t2t: {{model.position.exponent: t2t}}\n", encoding="utf-8")
+    plan = probed(path, "rms")
+    for width in (80, 200):
+        console = Console(width=width, highlight=False, markup=False)
+        monkeypatch.setattr(plan_command, "console_of_output", lambda console=console: console)
+        with console.capture() as captured:
+            plan_command.print_plan(plan)
+        lines = captured.get().splitlines()
+        assert max(map(len, lines)) <= width
+        for row in plan.rows:
+            line = next(line for line in lines if line.startswith(row.name))
+            assert f"{row.params:,}" in line
+            assert "0 of 2" in line
+            assert "…" not in line
+        starts = (line[:36].strip() if width == 80 else line for line in lines)
+        assert "exponent=t2t" in "".join(starts)

@@ -13,11 +13,8 @@ import pytest
 
 import ablate
 from ablate import api, writing
-from ablate.data.encodings import CacheWriter
 from ablate.errors import StoreError
 from ablate.record import SCHEMA
-from ablate.runner.backends.task_queue import TaskQueue
-from ablate.runner.run_files import tidy
 from ablate.store import Store
 from ablate.writing import remove_tree
 
@@ -178,26 +175,3 @@ def test_every_removal_of_a_folder_is_this_one() -> None:
     package = Path(ablate.__file__).parent
     files = [path for path in package.rglob("*.py") if "rmtree" in path.read_text("utf-8")]
     assert files == [package / "writing.py"]
-
-
-def test_snapshots_that_are_a_link_leave_alone_what_it_leads_to(tree: Path, victim: Path) -> None:
-    (tree / "snapshots").symlink_to(victim / "snapshots", target_is_directory=True)
-    (tree / ".half").symlink_to(victim / "record.json")
-    tidy(tree)
-    assert not (tree / "snapshots").is_symlink()
-
-
-def test_a_cache_entry_that_is_a_link_leaves_alone_what_it_leads_to(
-    tmp_path: Path, victim: Path
-) -> None:
-    with CacheWriter(tmp_path / "cache" / "entry") as writer:
-        shutil.rmtree(writer._folder)
-        writer._folder.symlink_to(victim, target_is_directory=True)
-    assert not any((tmp_path / "cache").iterdir())
-
-
-def test_a_queue_that_is_a_link_leaves_alone_what_it_leads_to(tmp_path: Path, victim: Path) -> None:
-    queue = TaskQueue(tmp_path / "queue")
-    queue.folder.symlink_to(victim, target_is_directory=True)
-    queue.remove()
-    assert not queue.folder.is_symlink()

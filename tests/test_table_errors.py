@@ -67,7 +67,7 @@ def test_errors_have_mean_0_and_deviation_1(simulation: object) -> None:
 def test_holm_is_the_textbooks(simulation: object) -> None:
     """Of p values 0.01, 0.04, 0.03 and 0.005, the two least are below 0.05 / 4 and 0.05 / 3."""
     rng = np.random.default_rng(3)
-    values = rng.normal(size=(300, 5, 4)) + np.array([0, 1, 2, 0, 3])[:, None]
+    values = rng.normal(size=(80, 5, 4)) + np.array([0, 1, 2, 0, 3])[:, None]
     actual = simulation._holm(values)  # type: ignore[attr-defined]
     for table, ours in zip(values, actual, strict=True):
         rows = {str(at): dict(enumerate(of_row)) for at, of_row in enumerate(table.tolist())}

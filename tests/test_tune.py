@@ -28,6 +28,7 @@ from tests.presets import ROOT
 TEXT = f"""\
 extends: {ROOT / "presets/laptop.yaml"}
 corpus: {{size: 240}}
+model: {{n_layers: 1}}
 seeds: [1, 2]
 tune: {{training.schedule.lr: [1e-3, 2e-3, 4e-3], seeds: [8, 9]}}
 variants:
@@ -188,7 +189,7 @@ def matched_text(via: str, tolerance: str) -> str:
 
 def timed(folder: Path, monkeypatch: pytest.MonkeyPatch, via: str, noise: float) -> Clock:
     text = matched_text(via, "2%")
-    bench = Bench(folder, text.replace("pre: {model.residual: pre}", "deep: {model.n_layers: 4}"))
+    bench = Bench(folder, text.replace("pre: {model.residual: pre}", "deep: {model.n_layers: 2}"))
     clock = Clock(bench.store, noise)
     monkeypatch.setattr(tune, "measure", clock.measure)
     return clock
@@ -206,8 +207,8 @@ def test_a_row_takes_as_long_as_the_baseline(
     clock = timed(tmp_path, monkeypatch, "model.feed_forward.d_ff", 0.01)
     row = chosen_row(tmp_path)
     assert row.chosen == {"model.feed_forward.d_ff": "matched"}
-    width = row.spec.model.feed_forward.options["d_ff"] * 4 + 100
-    assert width == pytest.approx(256 * 2 + 100, rel=0.03)
+    width = row.spec.model.feed_forward.options["d_ff"] * 2 + 100
+    assert width == pytest.approx(256 + 100, rel=0.03)
     n_measured = clock.n_measured
     assert chosen_row(tmp_path) == row
     assert clock.n_measured == n_measured  # it is stored
@@ -232,7 +233,7 @@ def test_a_row_of_other_batches_takes_the_time_of_its_own_tokens(
     monkeypatch.setattr(tune, "measure", measure)
     file = tmp_path / "own.yaml"
     row = "deep: {training.batch_tokens: 320}"
-    file.write_text(file.read_text().replace("deep: {model.n_layers: 4}", row))
+    file.write_text(file.read_text().replace("deep: {model.n_layers: 2}", row))
     baseline = config.load(file).rows[0].spec.training
     assert baseline.batch_tokens == 640
     assert chosen_row(tmp_path).spec.training.steps == 2 * (baseline.steps or 0)
@@ -263,7 +264,7 @@ def test_steps_are_matched_with_one_measurement(
 ) -> None:
     clock = timed(tmp_path, monkeypatch, "training.steps", 0.01)
     steps = chosen_row(tmp_path).spec.training.steps
-    assert steps == pytest.approx(500 * (256 * 2 + 100) / (256 * 4 + 100), rel=0.03)
+    assert steps == pytest.approx(500 * (256 + 100) / (256 * 2 + 100), rel=0.03)
     assert clock.n_measured == 1
 
 
