@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from ablate.store import Store
 from ablate.training import engines
 from tests.report import made_up
 
-EXPERIMENT = """\
+BASE = """\
 question: Does anything happen?
 corpus: {name: synthetic, size: 1000}
 tokenizer: word
@@ -28,17 +29,25 @@ model:
 training: {steps: 6, batch_tokens: 512, schedule: {name: constant, lr: 1e-3}}
 decoding: greedy
 seeds: [1, 2]
-variants:
-  none: {model.position: none}
-  rms: {model.norm: rms}
 """
-
+EXPERIMENT = f"""\
+{BASE}variants:
+  none: {{model.position: none}}
+  rms: {{model.norm: rms}}
+"""
 MATCHED_ON_TIME = f"""\
-{EXPERIMENT.partition("variants:")[0]}
-variants:
+{BASE}variants:
   wide: {{model.feed_forward.d_ff: 32}}
 match: {{on: time, via: training.steps}}
 """
+
+
+def finished(folder: Path, text: str = EXPERIMENT, **options: Any) -> Path:
+    """Write ``pe.yaml`` into a folder, and made-up runs of it into ``results`` there."""
+    path = folder / "pe.yaml"
+    path.write_text(text, encoding="utf-8")
+    finish(path, folder / "results", **options)
+    return path
 
 
 def finish(

@@ -22,7 +22,7 @@ from ablate.cli.app import app
 from ablate.errors import SpecError, StoreError
 from ablate.report.render import render
 from ablate.store import Store, describe
-from tests.made_up_runs import EXPERIMENT, MATCHED_ON_TIME, finish
+from tests.made_up_runs import MATCHED_ON_TIME, finish, finished
 
 RUN = f"runs/{'a' * 16}"
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
@@ -33,20 +33,11 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
 SUFFIXES = [*COMPRESS]
 
 
-def _finished(folder: Path, results: Path, text: str = EXPERIMENT, **options: Any) -> Path:
-    """Return an experiment in a folder, with made-up runs."""
-    path = folder / "study.yaml"
-    path.write_text(text)
-    finish(path, results, **options)
-    return path
-
-
 @pytest.fixture(scope="module")
 def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return an experiment with made-up runs in ``results`` beside it."""
-    folder = tmp_path_factory.mktemp("study")
-    results = folder / "results"
-    path = _finished(folder, results, has_files=True)
+    path = finished(tmp_path_factory.mktemp("study"), has_files=True)
+    results = path.parent / "results"
     for folder in (results / "runs").iterdir():
         (folder / "model.safetensors").write_bytes(b"weights" + folder.name.encode())
         (folder / "log.txt").write_text("not in an archive")
@@ -149,8 +140,8 @@ def test_runs_that_are_there_stay_and_get_the_files_that_they_lack(
 def test_a_run_that_has_failed_elsewhere_leaves_the_checkpoint_here(
     status: str, tmp_path: Path
 ) -> None:
-    archive, source = tmp_path / "study.tar", Store(tmp_path / "a")
-    spec = _finished(tmp_path, source.results, only=["none"])
+    archive, source = tmp_path / "study.tar", Store(tmp_path / "results")
+    spec = finished(tmp_path, only=["none"])
     folders = sorted((source.results / "runs").iterdir())
     for folder in folders:
         source.save({**(source.read(folder.name) or {}), "status": status})
@@ -234,15 +225,15 @@ def test_a_finished_run_keeps_its_curve_when_its_record_is_restored(
 
 
 def test_a_record_removes_no_file_outside_its_run(tmp_path: Path) -> None:
-    outside, store = tmp_path / "results" / "runs" / "outside.txt", Store(tmp_path / "source")
-    spec = _finished(tmp_path, store.results, only=["none"])
+    spec, store = finished(tmp_path, only=["none"]), Store(tmp_path / "results")
     for folder in (store.results / "runs").iterdir():
         files = {"../outside.txt": describe(b"other text")}
         store.save({**(store.read(folder.name) or {}), "files": files})
     api.archive([spec], tmp_path / "study.tar", results=store.results)
+    outside = tmp_path / "restored" / "runs" / "outside.txt"
     outside.parent.mkdir(parents=True)
     outside.write_text("stays")
-    api.restore(tmp_path / "study.tar", results=tmp_path / "results")
+    api.restore(tmp_path / "study.tar", results=tmp_path / "restored")
     assert outside.read_text() == "stays"
 
 
@@ -250,17 +241,17 @@ def test_an_archive_says_which_runs_are_not_stored(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = tmp_path / "results"
-    spec = _finished(tmp_path, results, only=["baseline", "none"])
+    spec = finished(tmp_path, only=["baseline", "none"])
     api.archive([spec], tmp_path / "study.tar", results=results)
     said = capsys.readouterr().err
-    assert re.fullmatch(r"2 of 6 runs of .*study are not stored \(rms:1, rms:2\)\n", said)
+    assert re.fullmatch(r"2 of 6 runs of .*pe are not stored \(rms:1, rms:2\)\n", said)
     finish(spec, results)
     api.archive([spec], tmp_path / "study.tar", results=results)
     assert capsys.readouterr().err == ""
 
 
 def test_an_archive_of_nothing_is_refused(spec: Path, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"holds no run of .*study.yaml that has ended"):
+    with pytest.raises(StoreError, match=r"holds no run of .*pe.yaml that has ended"):
         api.archive([spec], tmp_path / "a.tar", results=tmp_path)
     assert not (tmp_path / "a.tar").exists()
     with pytest.raises(StoreError, match=r"a.zip: the name of an archive ends in .tar.xz"):

@@ -22,7 +22,7 @@ from ablate.exports.names import EXPORTERS
 from ablate.runner.backends import registry
 from ablate.store import Store
 from tests.layers import FILES
-from tests.made_up_runs import EXPERIMENT, finish
+from tests.made_up_runs import EXPERIMENT, finish, finished
 from tests.runner.conftest import Diary, MakeTask
 from tests.runner.conftest import task as task  # a fixture
 
@@ -153,9 +153,7 @@ def test_a_tracker_that_cannot_be_opened_ends_no_run(store: Store) -> None:
 def test_run_exports_what_is_done_already(
     tmp_path: Path, got: list[ExportedRun], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "pe.yaml"
-    path.write_text(EXPERIMENT.replace("rms:", "bad:"), encoding="utf-8")
-    finish(path, tmp_path / "results")
+    path = finished(tmp_path, EXPERIMENT.replace("rms:", "bad:"))
     options = api.RunOptions(
         device="cpu", results=tmp_path / "results", figures=False, probes=False, log=["tensorboard"]
     )

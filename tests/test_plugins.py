@@ -29,6 +29,7 @@ from ablate.registry import (
 )
 from ablate.registry.plugins import load_installed
 from ablate.runner.task import Task
+from tests.made_up_runs import BASE
 
 MINE = '''\
 """A position encoding from outside."""
@@ -81,19 +82,7 @@ class Tenth(Scaling):
         return q / 10
 '''
 
-EXPERIMENT = """\
-corpus: {name: synthetic, size: 1000}
-tokenizer: word
-model:
-  dims: {d_model: 16, n_heads: 2, max_len: 64}
-  n_layers: 1
-  feed_forward: {name: relu, d_ff: 16}
-training: {steps: 4, batch_tokens: 512, schedule: {name: constant, lr: 1e-3}}
-decoding: greedy
-seeds: [1]
-variants:
-  ramp: {model.position: ramp}
-"""
+EXPERIMENT = f"{BASE}variants:\n  ramp: {{model.position: ramp}}\n"
 TENTH = "  tenth: {model.scaling: tenth, model.position: ramp}\n"
 
 BROKEN = {
@@ -440,7 +429,7 @@ def test_a_run_with_parts_from_outside_from_start_to_translation(
         )
 
     (tmp_path / "pe.yaml").write_text(EXPERIMENT + TENTH, encoding="utf-8")
-    done = ablate("run", "pe.yaml", "--only", "tenth", "--no-probe")
+    done = ablate("run", "pe.yaml", "--only", "tenth", "--seeds", "1", "--no-probe")
     assert done.returncode == 0, done.stderr
     [file] = (tmp_path / "results" / "runs").glob("*/record.json")
     record = json.loads(file.read_text(encoding="utf-8"))

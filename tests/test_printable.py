@@ -6,14 +6,12 @@ import ast
 import csv
 import io
 import json
-import os
 import re
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import click.testing
-import pandas as pd
 import pytest
 from rich.table import Table
 from rich.text import Text
@@ -22,7 +20,7 @@ from typer.testing import CliRunner
 import ablate
 from ablate import api
 from ablate.cli.app import app
-from ablate.cli.output import echo
+from ablate.cli.output import echo, echo_data
 from ablate.config import load
 from ablate.console import Console
 from ablate.errors import SpecError
@@ -30,7 +28,7 @@ from ablate.printable import CONTROL, json_text, printable, printable_content
 from ablate.report import FORMATS
 from ablate.store import Store
 from ablate.writing import csv_rows, csv_text
-from tests.made_up_runs import EXPERIMENT, finish
+from tests.made_up_runs import EXPERIMENT, finished
 
 EVIL = "\x1b[31mred\x1b]0;title\x07\x9b2J\x7f\u202ebackwards\u2066\x00\r"
 SHOWN = r"\x1b[31mred\x1b]0;title\x07\x9b2J\x7f\u202ebackwards\u2066\x00\x0d"
@@ -170,9 +168,7 @@ def _poison(record: dict[str, Any], seed: int) -> dict[str, Any]:
 @pytest.fixture
 def poisoned(tmp_path: Path) -> tuple[Path, Path]:
     """Return an experiment and a folder of results in which a stranger has written."""
-    spec, results = tmp_path / "pe.yaml", tmp_path / "results"
-    spec.write_text(EXPERIMENT, encoding="utf-8")
-    finish(spec, results, has_files=True)
+    spec, results = finished(tmp_path, has_files=True), tmp_path / "results"
     store = Store(results)
     for folder in (results / "runs").iterdir():
         record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
@@ -242,28 +238,17 @@ def test_a_csv_shows_control_characters() -> None:
     assert csv_text([{EVIL: EVIL}]) == f"{SHOWN}\n{SHOWN}\n"
 
 
-def test_rows_that_look_like_formulas_are_read_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec, results = tmp_path / "pe.yaml", tmp_path / "results"
+def test_rows_that_look_like_formulas_are_read_back(tmp_path: Path) -> None:
     text = EXPERIMENT.replace("  none:", "  '=1+1':").replace("  rms:", "  '@rms':")
-    spec.write_text(text, encoding="utf-8")
-    finish(spec, results)
-    table = _csv(CliRunner(), spec, results)
+    spec, results = finished(tmp_path, text), tmp_path / "results"
+    words = ["report", str(spec), "--results", str(results), "--format", "csv"]
+    table = CliRunner().invoke(app, words).stdout
     assert [line[0] for line in csv.reader(io.StringIO(table))][2:] == ["'=1+1", "'@rms"]
     frame = ablate.study(spec, results=results).table()
     assert list(frame.index) == ["baseline", "=1+1", "@rms"]
-    assert isinstance(frame, pd.DataFrame)
-
-
-def _csv(runner: CliRunner, spec: Path, results: Path) -> str:
-    words = ["report", str(spec), "--results", str(results), "--format", "csv"]
-    return runner.invoke(app, words).stdout
 
 
 def test_a_pipe_of_translations_is_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ablate.cli.output import echo_data
-
     out = io.StringIO()
     monkeypatch.setattr("sys.stdout", out)
     echo_data("a\u202eb")
@@ -271,7 +256,3 @@ def test_a_pipe_of_translations_is_data(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(out, "isatty", lambda: True, raising=False)
     echo_data("a\u202eb")
     assert out.getvalue().endswith("a\\u202eb\n")
-
-
-def test_a_name_of_bytes_is_shown() -> None:
-    assert printable(os.fsdecode(b"caf\xe9")) == r"caf\udce9"

@@ -21,7 +21,7 @@ from ablate.errors import DamagedFileWarning, DataError, SpecError, StoreError
 from ablate.record import SCHEMA
 from ablate.runner.devices import Device
 from ablate.store import Store
-from tests import made_up_runs
+from tests.made_up_runs import BASE, EXPERIMENT, MATCHED_ON_TIME, finish, finished
 from tests.runner.conftest import SMALL
 
 SPEC = json.dumps(
@@ -110,8 +110,8 @@ def test_files_of_one_name_need_the_runs_of_both(folders: tuple[str, str], tmp_p
     specs = [tmp_path / folder / "study.yaml" for folder in folders]
     for steps, spec in enumerate(specs, start=6):
         spec.parent.mkdir(parents=True, exist_ok=True)
-        spec.write_text(made_up_runs.EXPERIMENT.replace("steps: 6", f"steps: {steps}"))
-        made_up_runs.finish(spec, results)
+        spec.write_text(EXPERIMENT.replace("steps: 6", f"steps: {steps}"))
+        finish(spec, results)
     for given in (specs, specs[::-1]):
         assert api.collect_garbage(results, given, is_trial=True) == []
         archived = api.archive(given, archive, results=results)
@@ -120,9 +120,7 @@ def test_files_of_one_name_need_the_runs_of_both(folders: tuple[str, str], tmp_p
 
 
 def test_a_table_shows_the_kind_of_which_most_runs_are_finished(tmp_path: Path) -> None:
-    spec, store = tmp_path / "study.yaml", Store(tmp_path / "results")
-    spec.write_text(made_up_runs.EXPERIMENT)
-    made_up_runs.finish(spec, store.results, only=["rms"])  # and the baseline
+    spec, store = finished(tmp_path, only=["rms"]), Store(tmp_path / "results")
     for task in tasks(select(spec).runs, Device("cpu"), store.results, engine="cuda_graph"):
         store.save(task.record("oom", "too large"))
     records = api.report(spec, results=store.results).records.values()
@@ -132,11 +130,9 @@ def test_a_table_shows_the_kind_of_which_most_runs_are_finished(tmp_path: Path) 
 @pytest.fixture
 def matched(tmp_path: Path) -> Path:
     """Return an experiment with runs of a row that has as many parameters as its baseline."""
-    spec, base = tmp_path / "study.yaml", made_up_runs.EXPERIMENT.partition("variants:")[0]
     match = "match: {on: params, via: model.feed_forward.d_ff, tolerance: 0.05}\n"
-    spec.write_text(f"{base}variants:\n  gated: {{model.feed_forward.name: swiglu}}\n{match}")
-    made_up_runs.finish(spec, tmp_path / "results")
-    return spec
+    gated = "  gated: {model.feed_forward.name: swiglu}\n"
+    return finished(tmp_path, f"{BASE}variants:\n{gated}{match}")
 
 
 def test_runs_of_a_matched_row_are_no_garbage_while_its_value_is_not_known(
@@ -145,7 +141,7 @@ def test_runs_of_a_matched_row_are_no_garbage_while_its_value_is_not_known(
     results = matched.parent / "results"
     assert api.collect_garbage(results, [matched]) == []
     monkeypatch.setattr(Corpus, "is_available", lambda _: False)
-    reason = r"study\.yaml: the matched value of model\.feed_forward\.d_ff is not known for gated"
+    reason = r"pe\.yaml: the matched value of model\.feed_forward\.d_ff is not known for gated"
     with pytest.raises(StoreError, match=rf"nothing is removed: .*{reason}.*synthetic.*; or leave"):
         api.collect_garbage(results, [matched])
     assert len(api.runs(results)) == 4
@@ -157,12 +153,12 @@ def test_runs_of_a_matched_row_are_no_garbage_while_its_value_is_not_known(
 
 def test_runs_of_a_row_matched_on_time_are_no_garbage_without_its_match(tmp_path: Path) -> None:
     spec, store = tmp_path / "study.yaml", Store(tmp_path / "results")
-    spec.write_text(made_up_runs.MATCHED_ON_TIME)
+    spec.write_text(MATCHED_ON_TIME)
     with pytest.raises(StoreError, match=r"the matched value of training\.steps is not known"):
         api.collect_garbage(store.results, [spec])
     for key in match_keys(config.load(spec)).values():
         store.save_match(key, {"value": 4})
-    made_up_runs.finish(spec, store.results)
+    finish(spec, store.results)
     assert api.collect_garbage(store.results, [spec]) == []
     shutil.rmtree(store.results / "matches")
     with pytest.raises(StoreError, match=r"the matched value of training\.steps is not known"):
@@ -172,14 +168,14 @@ def test_runs_of_a_row_matched_on_time_are_no_garbage_without_its_match(tmp_path
 def test_runs_of_a_tuned_row_are_no_garbage_while_a_tuning_run_is_damaged(tmp_path: Path) -> None:
     spec, store = tmp_path / "study.yaml", Store(tmp_path / "results")
     tune = "tune: {training.schedule.lr: [1e-3, 2e-3], seeds: [8]}\n"
-    spec.write_text(made_up_runs.EXPERIMENT + tune)
+    spec.write_text(EXPERIMENT + tune)
     assert api.collect_garbage(store.results, [spec]) == [], "nothing is tuned, so nothing trained"
     loaded = config.load(spec)
     tuning = tuning_runs(config.tuning_of(loaded), [row.name for row in loaded.rows])
     todo = tasks(tuning.runs, Device("cpu"), store.results)
     for loss, task in enumerate(todo, start=1):
         store.save(task.record("done", None, dev={"nll": float(loss)}))
-    made_up_runs.finish(spec, store.results)
+    finish(spec, store.results)
     assert api.collect_garbage(store.results, [spec]) == []
     (store.path(todo[0].key) / "record.json").write_text("{")
     message = r"the tuned value of training\.schedule\.lr is not known for baseline"
@@ -193,7 +189,7 @@ def test_garbage_is_not_known_without_the_content_of_the_corpus(
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path))
     monkeypatch.delenv("ABLATE_CORPORA", raising=False)
     spec = tmp_path / "study.yaml"
-    spec.write_text(made_up_runs.EXPERIMENT.replace("{name: synthetic, size: 1000}", "iwslt14"))
+    spec.write_text(EXPERIMENT.replace("{name: synthetic, size: 1000}", "iwslt14"))
     with pytest.raises(DataError, match=r"'iwslt14' is not known.*`ablate corpora fetch iwslt14`"):
         api.collect_garbage(tmp_path / "results", [spec])
 

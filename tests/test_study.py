@@ -22,7 +22,7 @@ from ablate.cli.app import app
 from ablate.config import shipped
 from ablate.errors import DataError, SpecError, StoreError
 from ablate.registry import temporary_registrations
-from tests.made_up_runs import EXPERIMENT, finish
+from tests.made_up_runs import EXPERIMENT, finished
 from tests.runner.conftest import SMALL
 
 CHANGES = {"training.steps": 30, "model.norm.eps": 1e-6}
@@ -182,10 +182,7 @@ def test_rows_keep_their_names_and_changes_to_nothing(tmp_path: Path) -> None:
     rows = zip(names, changes, strict=True)
     text = EXPERIMENT.replace("{steps: 6,", "{steps: 6, clip: 1.0,")
     text += "".join(f'  "{name}": {{{change}}}\n' for name, change in rows)
-    path = tmp_path / "names.yaml"
-    path.write_text(text, encoding="utf-8")
-    finish(path, tmp_path / "results")
-    read = ablate.study(path, results=tmp_path / "results").table()
+    read = ablate.study(finished(tmp_path, text), results=tmp_path / "results").table()
     assert list(read.index) == ["baseline", "none", "rms", *names]
     assert list(read["change.training.clip"][3:]) == ["null", "2.0", "3.0", "4.0"]
     assert read["change.training.clip"][:3].isna().all()
@@ -193,10 +190,7 @@ def test_rows_keep_their_names_and_changes_to_nothing(tmp_path: Path) -> None:
 
 
 def test_translations_stand_beside_the_text_that_they_are_of_alone(tmp_path: Path) -> None:
-    path = tmp_path / "pe.yaml"
-    path.write_text(EXPERIMENT, encoding="utf-8")
-    finish(path, tmp_path / "results", has_files=True)
-    study = ablate.study(path, results=tmp_path / "results")
+    study = ablate.study(finished(tmp_path, has_files=True), results=tmp_path / "results")
     assert list(study.translations().columns[:3]) == ["source", "reference", "baseline:1"]
     for record in study.records.values():
         record["corpus"]["fingerprint"] = "other"
@@ -218,8 +212,7 @@ def test_scores_that_cannot_be_stored_are_shown_with_a_remark(
     with temporary_registrations():
         api.init(part="metric")
         text = f"{EXPERIMENT}plugins: my_metric.py\nmetrics: {{name: my_metric, n: 1}}\n"
-        Path("pe.yaml").write_text(text, encoding="utf-8")
-        finish(Path("pe.yaml"), Path("results"), has_files=True)
+        finished(Path(), text, has_files=True)
         cells = api.report("pe.yaml").table.column("test.test.my_metric")
     assert all(float(cell.text) > 0 for cell in cells)
     [line] = [x for x in capsys.readouterr().err.splitlines() if x.startswith("scores")]

@@ -13,22 +13,10 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from tests.made_up_runs import BASE
+
 ROOT = Path(__file__).parents[1]
-EXPERIMENT = """\
-question: Does a trained norm by absolute values help?
-plugins: my_norm.py
-corpus: {name: synthetic, size: 1000}
-tokenizer: word
-model:
-  dims: {d_model: 16, n_heads: 2, max_len: 64}
-  n_layers: 1
-  feed_forward: {name: relu, d_ff: 16}
-training: {steps: 20, batch_tokens: 512, schedule: {name: constant, lr: 1e-3}}
-decoding: greedy
-seeds: [1, 2]
-variants:
-  mine: {model.norm: my_norm}
-"""
+EXPERIMENT = f"{BASE}plugins: my_norm.py\nvariants:\n  mine: {{model.norm: my_norm}}\n"
 PAPER = r"""\documentclass[twocolumn]{article}
 \usepackage{booktabs,tabularx}
 \begin{document}
