@@ -168,7 +168,7 @@ def test_runs_of_a_row_matched_on_time_are_no_garbage_without_its_match(tmp_path
 def test_runs_of_a_tuned_row_are_no_garbage_while_a_tuning_run_is_damaged(tmp_path: Path) -> None:
     spec, store = tmp_path / "study.yaml", Store(tmp_path / "results")
     tune = "tune: {training.schedule.lr: [1e-3, 2e-3], seeds: [8]}\n"
-    spec.write_text(EXPERIMENT + tune)
+    spec.write_text(BASE + tune)
     assert api.collect_garbage(store.results, [spec]) == [], "nothing is tuned, so nothing trained"
     loaded = config.load(spec)
     tuning = tuning_runs(config.tuning_of(loaded), [row.name for row in loaded.rows])
