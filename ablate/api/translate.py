@@ -29,7 +29,7 @@ from ablate.errors import DataError, SpecError, StoreError
 from ablate.model import Decodable, Ensemble, Transformer, assemble
 from ablate.registry import Choice, RefusedError, build, lookup
 from ablate.runner import devices
-from ablate.runner.model_size import bounded
+from ablate.runner.check import bounded
 from ablate.store import Store, verify
 from ablate.training.engines import capturer_for, resolve
 

@@ -7,13 +7,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_parameter_registration_hook,
+)
 
 from ablate import config
 from ablate.config import Experiment, Row, RunSpec
 from ablate.config.identity import plugin_parts
+from ablate.config.inheritance import SIDES
 from ablate.contracts import ContractError, watched
 from ablate.data.corpus import refusals_of
 from ablate.data.parallel import why_unreadable
@@ -24,13 +31,28 @@ from ablate.model import Transformer, assemble
 from ablate.parts.objective import Objective
 from ablate.parts.optimizer import Optimizer
 from ablate.parts.schedule import Schedule
+from ablate.record import leaves
 from ablate.registry import RefusedError, build, lookup
 from ablate.runner.devices import Device, resolve
-from ablate.runner.model_size import bounded
 from ablate.training.engines import FullySharded
 from ablate.training.engines.requirements import batch_dependence, shard_blocker
 
+MAX_BYTES = 2**47
+"""The addresses that a process has on x86-64: 128 TiB."""
+
+MAX_TENSORS = 100_000
+"""Five times the parameters and buffers of 1,000 layers; every step of training visits each."""
+
 _N_DEVICES = "devices_per_run"
+_MANY_LAYERS = 1_000
+_MIN_OVERFLOW = 2**30  # the product of two smaller sizes and 4 bytes fits in 64 bits
+_EXCEEDS_BYTES = (
+    "exceeds the 2^47 bytes (128 TiB) that a process can address; choose a smaller number"
+)
+_EXCEED_TENSORS = (
+    f"exceed the bound of {MAX_TENSORS:,}, five times the parameters and buffers of 1,000 layers; "
+    "choose fewer layers or experts"
+)
 
 
 def check(experiment: Experiment) -> None:
@@ -62,10 +84,7 @@ def check_devices(experiment: Experiment, worker_slots: Sequence[Device]) -> Non
 def check_distinct(experiment: Experiment, device: Device) -> None:
     """Check that no two rows are the same run on a device, so that none is compared with itself.
 
-    Raises:
-        SpecError: if two are: what ``precision: auto`` means there is the other one's precision,
-            or the translations of their teachers are the same.
-        DataError: if a teacher's translations cannot be read.
+    Two are if ``precision: auto`` is the other's precision there, or their teachers' files equal.
     """
     auto = resolve("auto", device)
     rows: dict[str, Row] = {}
@@ -123,6 +142,55 @@ def blueprint(run: RunSpec) -> Transformer:
     except ContractError as error:
         paths = [path for path, entry in parts.items() if entry is error.entry]
         raise RefusedError(paths[0] if paths else "model", str(error)) from error
+
+
+@contextmanager
+def bounded(run: RunSpec) -> Iterator[None]:
+    """Stop the assembly of a run's model on the meta device where it exceeds a bound.
+
+    Raises:
+        RefusedError: if it does, or if PyTorch cannot compute with its sizes. The path is that of
+            the largest size that the run chooses.
+    """
+    chosen = leaves(run.model_dump(include={"model", "tokenizer"}))
+    whole = ((path, value) for path, value in chosen if type(value) is int)  # True is none
+    path, size = max(whole, key=lambda each: each[1])
+    if size > MAX_BYTES:
+        raise RefusedError(path, f"{size:,} {_EXCEEDS_BYTES}")
+    n_layers = max(run.model.stack(side).n_layers for side in SIDES)
+    if n_layers > MAX_TENSORS:
+        raise RefusedError("model.n_layers", f"{n_layers:,} layers {_EXCEED_TENSORS}")
+    path_of_many = "model.n_layers" if n_layers > _MANY_LAYERS else "model"
+    n_bytes = n_tensors = 0
+
+    def add(module: nn.Module, name: str, tensor: Tensor | None) -> None:
+        nonlocal n_bytes, n_tensors
+        if tensor is None:
+            return
+        n_bytes += tensor.numel() * tensor.element_size()
+        n_tensors += 1
+        if n_bytes > MAX_BYTES:
+            raise RefusedError(path, f"a model with {size:,} {_EXCEEDS_BYTES}")
+        if n_tensors > MAX_TENSORS:
+            at = path if size > MAX_TENSORS else path_of_many
+            raise RefusedError(at, f"the parameters and buffers of this model {_EXCEED_TENSORS}")
+
+    hooks = [
+        register_module_parameter_registration_hook(add),
+        register_module_buffer_registration_hook(add),
+    ]
+    try:
+        yield
+    except AblateError:
+        raise
+    except Exception as error:
+        if size < _MIN_OVERFLOW:
+            raise
+        reason = f"no model can be built with {size:,}: {first_line_with_type(error)}"
+        raise RefusedError(path, f"{reason}; choose a smaller number") from error
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _check_shares(run: RunSpec) -> None:

@@ -13,7 +13,6 @@ from ablate.cli.app import app
 from ablate.config import load
 from ablate.errors import SpecError
 from ablate.runner import check as checks
-from ablate.runner import model_size
 from ablate.runner.check import check
 from tests.runner.conftest import SMALL
 
@@ -90,7 +89,7 @@ def test_sizes_of_every_kind_are_refused(change: dict[str, object], tmp_path: Pa
 def test_a_model_of_too_many_tensors_is_refused_while_it_is_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_size, "MAX_TENSORS", 400)
+    monkeypatch.setattr(checks, "MAX_TENSORS", 400)
     check(load(_spec(tmp_path, "model.position", "learned")))
     with pytest.raises(SpecError, match=r"variants\.big\.model: .* exceed the bound"):
         check(load(_spec(tmp_path, "model.n_layers", 40)))
