@@ -30,7 +30,7 @@ from ablate.runner.backends.registry import open_backend
 from ablate.runner.check import check, check_devices, check_distinct, check_engine
 from ablate.runner.devices import Device
 from ablate.runner.display import display
-from ablate.runner.probe_rounds import lacks_speed, rows_to_probe
+from ablate.runner.probe import lacks_speed, rows_to_probe
 from ablate.runner.provenance import code_digest
 from ablate.runner.schedule import Limits, schedule
 from ablate.runner.sessions import session_file

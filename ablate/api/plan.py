@@ -33,8 +33,7 @@ from ablate.runner.check import check, check_devices, check_distinct, check_engi
 from ablate.runner.devices import Device
 from ablate.runner.display import format_duration
 from ablate.runner.match import target_tokens
-from ablate.runner.probe import probe_key
-from ablate.runner.probe_rounds import TRAIN_SPEED, training_seconds
+from ablate.runner.probe import TRAIN_SPEED, probe_key, training_seconds
 from ablate.runner.provenance import stale_remarks
 from ablate.store import Store, is_finished
 from ablate.training.engines import engine_of

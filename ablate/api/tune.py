@@ -29,7 +29,7 @@ from ablate.runner.backends.contract import Backend
 from ablate.runner.check import blueprint
 from ablate.runner.display import display
 from ablate.runner.match import UnmatchedError, match_key, solve, with_solutions
-from ablate.runner.probe_rounds import TRAIN_SPEED, measure, training_tokens
+from ablate.runner.probe import TRAIN_SPEED, measure, training_tokens
 from ablate.runner.provenance import hardware_of
 from ablate.runner.task import Task
 from ablate.store import is_finished

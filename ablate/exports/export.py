@@ -14,8 +14,7 @@ from ablate.exports.contract import ExportedRun, Exporter, exported_run
 from ablate.exports.names import EXPORTERS, NAMES
 from ablate.hashing import sha256_of_text
 from ablate.runner.backends.registry import import_extra
-from ablate.runner.listener import ForwardingListener, ProgressListener
-from ablate.runner.task import Task
+from ablate.runner.task import ForwardingListener, ProgressListener, Task
 from ablate.store import Store, is_finished, write_whole
 from ablate.wording import no_such
 

@@ -160,24 +160,10 @@ def bounded(run: RunSpec) -> Iterator[None]:
     n_layers = max(run.model.stack(side).n_layers for side in SIDES)
     if n_layers > MAX_TENSORS:
         raise RefusedError("model.n_layers", f"{n_layers:,} layers {_EXCEED_TENSORS}")
-    path_of_many = "model.n_layers" if n_layers > _MANY_LAYERS else "model"
-    n_bytes = n_tensors = 0
-
-    def add(module: nn.Module, name: str, tensor: Tensor | None) -> None:
-        nonlocal n_bytes, n_tensors
-        if tensor is None:
-            return
-        n_bytes += tensor.numel() * tensor.element_size()
-        n_tensors += 1
-        if n_bytes > MAX_BYTES:
-            raise RefusedError(path, f"a model with {size:,} {_EXCEEDS_BYTES}")
-        if n_tensors > MAX_TENSORS:
-            at = path if size > MAX_TENSORS else path_of_many
-            raise RefusedError(at, f"the parameters and buffers of this model {_EXCEED_TENSORS}")
-
+    count = _counter(path, size, "model.n_layers" if n_layers > _MANY_LAYERS else "model")
     hooks = [
-        register_module_parameter_registration_hook(add),
-        register_module_buffer_registration_hook(add),
+        register_module_parameter_registration_hook(count),
+        register_module_buffer_registration_hook(count),
     ]
     try:
         yield
@@ -191,6 +177,27 @@ def bounded(run: RunSpec) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def _counter(
+    path: str, size: int, path_of_many: str
+) -> Callable[[nn.Module, str, Tensor | None], None]:
+    """Return a hook that adds up the parameters and buffers of a model that is being assembled."""
+    n_bytes = n_tensors = 0
+
+    def count(module: nn.Module, name: str, tensor: Tensor | None) -> None:
+        nonlocal n_bytes, n_tensors
+        if tensor is None:
+            return
+        n_bytes += tensor.numel() * tensor.element_size()
+        n_tensors += 1
+        if n_bytes > MAX_BYTES:
+            raise RefusedError(path, f"a model with {size:,} {_EXCEEDS_BYTES}")
+        if n_tensors > MAX_TENSORS:
+            at = path if size > MAX_TENSORS else path_of_many
+            raise RefusedError(at, f"the parameters and buffers of this model {_EXCEED_TENSORS}")
+
+    return count
 
 
 def _check_shares(run: RunSpec) -> None:

@@ -15,8 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ablate.runner.devices import Device
-from ablate.runner.listener import ProgressListener
-from ablate.runner.task import STARTING, Heartbeat, Silence, Task
+from ablate.runner.task import STARTING, Heartbeat, ProgressListener, Silence, Task
 from ablate.training import Progress
 from ablate.wording import counted
 

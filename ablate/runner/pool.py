@@ -1,4 +1,8 @@
-"""Worker processes: one for every worker slot, each on its device, for one group at a time."""
+"""Worker processes: one for every worker slot, each on its device, for one group at a time.
+
+The baseline comes first, then the longest groups, so that the last groups are short. If devices
+differ in memory, groups that fit on few of them are planned before those that fit on more.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +11,22 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 
+from ablate.config import BASELINE
 from ablate.errors import RunError
 from ablate.processes import exit_reason
 from ablate.runner.backends.contract import StartProcess, WorkerProcess
 from ablate.runner.devices import Device, memory_mib
 from ablate.runner.failures import TaskOutcome, failure_of_exit
-from ablate.runner.listener import ProgressListener
-from ablate.runner.placement import plan
 from ablate.runner.task import (
     Failure,
     Message,
     ProcessExited,
+    ProgressListener,
     Silence,
     Task,
     TaskFinished,
@@ -33,6 +37,13 @@ from ablate.runner.watchdog import Watchdog, silence_text
 from ablate.store import writable
 
 GRACE_S = 5.0
+USABLE = 0.8
+"""Share of a device's memory that runs are packed into. The rest is for the CUDA context, for the
+caches of libraries, and for sentences longer than those of the probe."""
+
+_SHARE_OF_LARGEST = 0.9
+"""A device with this share of the largest device's memory counts as one of the largest, too."""
+
 _CHECK_S = 1.0  # between two looks at how long workers have been silent
 _KILL_S = 10.0  # that a process may take to end after signal 9
 
@@ -358,6 +369,56 @@ def _on_one_node(workers: Sequence[_Worker], n: int) -> list[_Worker]:
         if len(on_node) >= n:
             return on_node[:n]
     return []
+
+
+def priority(group: TaskGroup) -> tuple[bool, float]:
+    """Return what groups are sorted by: the baseline's runs first, then the longest first."""
+    is_first = any(task.variant == BASELINE and task.action == "train" for task in group)
+    return not is_first, -sum(task.seconds for task in group)
+
+
+def plan(
+    waiting: Sequence[TaskGroup], memories: Sequence[float], seconds_left: Sequence[float]
+) -> list[list[int]]:
+    """Return which of the ``waiting`` groups each device executes, in the order of `priority`.
+
+    Of the groups that fit on the same devices, the longest goes to the device that is free first
+    (list scheduling by longest processing time: Graham 1969, SIAM J. Appl. Math. 17(2)). A group of
+    unknown duration counts as the longest. Of devices that are free at the same time, the first in
+    the order of ``memories`` is taken.
+
+    Args:
+        waiting: groups that have not begun.
+        memories: of each device, in MiB.
+        seconds_left: until each device is free.
+    """
+    seconds = [-priority(group)[1] for group in waiting]
+    longest = max((s for s in (*seconds, *seconds_left) if 0.0 < s < math.inf), default=1.0)
+    seconds = [min(each, longest) for each in seconds]
+    busy_for = [min(each, longest) for each in seconds_left]
+    least = [least_memory(sum(task.memory_mib for task in group), memories) for group in waiting]
+    shares: list[list[int]] = [[] for _ in memories]
+
+    def urgency(number: int) -> tuple[bool, float, float]:
+        return priority(waiting[number])[0], -least[number], -seconds[number]
+
+    for number in sorted(range(len(waiting)), key=urgency):
+        device = min(
+            (device for device, memory in enumerate(memories) if memory >= least[number]),
+            key=lambda device: busy_for[device],
+        )
+        busy_for[device] += seconds[number]
+        shares[device].append(number)
+    return [sorted(share, key=lambda number: priority(waiting[number])) for share in shares]
+
+
+def least_memory(needed_mib: float, memories: Collection[float]) -> float:
+    """Return the memory that a device must have for a group that needs ``needed_mib``.
+
+    A group that needs more than any device has, or an unknown amount, gets the largest devices.
+    """
+    sufficient = (memory for memory in memories if needed_mib <= USABLE * memory)
+    return min(sufficient, default=_SHARE_OF_LARGEST * max(memories))
 
 
 _Messages = queue.SimpleQueue[tuple[_Worker, WorkerProcess, Message]]

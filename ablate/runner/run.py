@@ -27,11 +27,10 @@ from ablate.model import Transformer, assemble
 from ablate.registry import build
 from ablate.runner import provenance
 from ablate.runner.failures import reason_of, status_of
-from ablate.runner.listener import Report
 from ablate.runner.other_ranks import joined_ranks
 from ablate.runner.probe import record_sections
 from ablate.runner.run_files import resume, tidy
-from ablate.runner.task import WAITING, Task
+from ablate.runner.task import WAITING, Report, Task
 from ablate.store import Store, describe, is_finished, translations_file, writable, write_whole
 from ablate.training import TrainingResult
 from ablate.training.engines import FullySharded, capturer_for

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -11,10 +11,8 @@ from typing import Any, NamedTuple
 from ablate.runner.backends.contract import Backend, WorkerPool
 from ablate.runner.devices import Device, memory_mib
 from ablate.runner.failures import TaskOutcome, retry
-from ablate.runner.listener import ProgressListener
-from ablate.runner.placement import one_per_process, pack_tasks, priority
-from ablate.runner.pool import GRACE_S
-from ablate.runner.probe_rounds import (
+from ablate.runner.pool import GRACE_S, USABLE, least_memory, priority
+from ablate.runner.probe import (
     FEWEST_ROUNDS,
     add_speeds,
     budget,
@@ -27,7 +25,8 @@ from ablate.runner.probe_rounds import (
 )
 from ablate.runner.provenance import now
 from ablate.runner.run import micro_batching
-from ablate.runner.task import Task, TaskGroup
+from ablate.runner.streams import MOST_ON_CUDA
+from ablate.runner.task import ProgressListener, Task, TaskGroup, one_per_process
 from ablate.store import Store, is_finished
 from ablate.wording import counted
 
@@ -187,6 +186,43 @@ def _pack(
         {memory_mib(device) for device in worker_slots},
     )
     return sorted(groups, key=priority)
+
+
+def pack_tasks(
+    tasks: Sequence[Task],
+    n_worker_slots: int,
+    runs_at_once: Callable[[Task], int],
+    memories: Collection[float],
+) -> list[TaskGroup]:
+    """Return the groups of tasks that share a process, in the order of ``tasks``.
+
+    A group fits into `USABLE` of every device that has room for any of its tasks. Tasks that need
+    an unknown amount of memory count as fitting.
+
+    Args:
+        tasks: what is to be done.
+        n_worker_slots: groups that may be at work at the same time; none gets more than its share.
+        runs_at_once: how many runs like a task are faster side by side than one after another.
+        memories: of the devices, in MiB.
+    """
+    n_most = min(-(-len(tasks) // n_worker_slots), MOST_ON_CUDA)
+
+    def may_share(group: Sequence[Task]) -> bool:
+        room = USABLE * min(least_memory(task.memory_mib, memories) for task in group)
+        return (
+            len(group) <= min(n_most, *map(runs_at_once, group))
+            and sum(task.memory_mib for task in group if task.memory_mib < math.inf) <= room
+            and all(task.isolation == "none" and task.plugins == group[0].plugins for task in group)
+            and all(task.n_devices == 1 for task in group)
+        )
+
+    groups: list[list[Task]] = []
+    for task in tasks:
+        if groups and may_share([*groups[-1], task]):
+            groups[-1].append(task)
+        else:
+            groups.append([task])
+    return [tuple(replace(task, runs_per_process=len(group)) for task in group) for group in groups]
 
 
 def _train(

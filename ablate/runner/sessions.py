@@ -22,9 +22,8 @@ from filelock import FileLock, Timeout
 from ablate.errors import StoreError
 from ablate.printable import printable_content
 from ablate.runner.devices import Device
-from ablate.runner.listener import ForwardingListener, ProgressListener
 from ablate.runner.provenance import now
-from ablate.runner.task import Heartbeat, Silence, Task
+from ablate.runner.task import ForwardingListener, Heartbeat, ProgressListener, Silence, Task
 from ablate.store import writable, write_whole
 
 _EVERY_S = 2.0

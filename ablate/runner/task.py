@@ -1,19 +1,20 @@
-"""The messages to and from worker processes: one line of JSON each."""
+"""Tasks, the messages to and from worker processes, one line of JSON each, and their listeners."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from ablate.config import RunSpec, TrainingSpec
 from ablate.config.identity import plugins_of
 from ablate.record import SCHEMA
 from ablate.registry import Plugin, plugins
+from ablate.runner.devices import Device
 from ablate.runner.provenance import now
 from ablate.training import Progress
 
@@ -155,6 +156,11 @@ TaskGroup = tuple[Task, ...]
 """Tasks that take turns in one process; they use the same plugins."""
 
 
+def one_per_process(tasks: Sequence[Task]) -> list[TaskGroup]:
+    """Return a group of one for each task."""
+    return [(replace(task, runs_per_process=1),) for task in tasks]
+
+
 def append_to_log(log: Path, text: str) -> None:
     """Append a line with the date to the log of a task that another process executes."""
     with suppress(OSError), log.open("a", encoding="utf-8") as file:  # on a full disk
@@ -229,3 +235,65 @@ def parse_message(line: str) -> Message:
 _MESSAGES: dict[str, type[Message]] = {
     kind.__name__: kind for kind in (Heartbeat, TaskFinished, ProcessExited)
 }
+
+
+class ProgressListener:
+    """Is called with what happens to tasks while they are scheduled; does nothing by itself."""
+
+    def expect(self, tasks: Sequence[Task], what: str, n_at_once: int) -> None:
+        """Announce all tasks that come next, ``n_at_once`` of them at the same time.
+
+        ``what`` says it in words; it is empty if it was announced before.
+        """
+
+    def started(self, task: Task, device: Device) -> None:
+        """Announce that a worker begins a task."""
+
+    def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
+        """Announce what a worker is doing."""
+
+    def stalled(self, task: Task, silence: Silence) -> None:
+        """Announce that a worker has sent no heartbeat for long; the next one ends that."""
+
+    def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
+        """Announce how a task ended, in words."""
+
+    def note(self, text: str) -> None:
+        """Announce what concerns no task."""
+
+
+class ForwardingListener(ProgressListener):
+    """Forwards every call to another listener; a subclass adds to some of them."""
+
+    def __init__(self, listener: ProgressListener) -> None:
+        self.listener = listener
+
+    def expect(self, tasks: Sequence[Task], what: str, n_at_once: int) -> None:
+        self.listener.expect(tasks, what, n_at_once)
+
+    def started(self, task: Task, device: Device) -> None:
+        self.listener.started(task, device)
+
+    def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
+        self.listener.heartbeat(task, heartbeat)
+
+    def stalled(self, task: Task, silence: Silence) -> None:
+        self.listener.stalled(task, silence)
+
+    def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
+        self.listener.ended(task, outcome, is_good=is_good)
+
+    def note(self, text: str) -> None:
+        self.listener.note(text)
+
+
+class Report(Protocol):
+    """Is called in a worker with the phase of a task, in a word or two.
+
+    ``progress`` is given while training, ``largest_batch``, in sentences, where work on batches
+    begins.
+    """
+
+    def __call__(
+        self, phase: str, progress: Progress | None = None, largest_batch: int | None = None
+    ) -> None: ...

@@ -14,10 +14,9 @@ import pytest
 from ablate.config import RunSpec
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device
-from ablate.runner.listener import ProgressListener
-from ablate.runner.probe_rounds import FEWEST_ROUNDS
+from ablate.runner.probe import FEWEST_ROUNDS
 from ablate.runner.schedule import Limits, schedule
-from ablate.runner.task import Heartbeat, Message, Task, TaskGroup
+from ablate.runner.task import Heartbeat, Message, ProgressListener, Task, TaskGroup
 from ablate.store import Store
 from ablate.training import Progress
 

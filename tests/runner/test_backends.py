@@ -16,9 +16,15 @@ from ablate.runner.backends.contract import BackendRequest
 from ablate.runner.backends.local import Local
 from ablate.runner.backends.registry import BackendEntry, open_backend
 from ablate.runner.devices import Device
-from ablate.runner.placement import one_per_process
 from ablate.runner.pool import Pool
-from ablate.runner.task import Message, ProcessExited, Task, TaskFinished, TaskGroup
+from ablate.runner.task import (
+    Message,
+    ProcessExited,
+    Task,
+    TaskFinished,
+    TaskGroup,
+    one_per_process,
+)
 from ablate.store import Store
 from tests.runner.conftest import Diary, FakeProcess, MakeTask
 

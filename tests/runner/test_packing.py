@@ -12,8 +12,7 @@ import torch
 from ablate.registry import Plugin
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device, memory_mib
-from ablate.runner.placement import pack_tasks
-from ablate.runner.schedule import Limits, Needs, needs_of, schedule
+from ablate.runner.schedule import Limits, Needs, needs_of, pack_tasks, schedule
 from ablate.runner.streams import MOST_ON_CUDA
 from ablate.runner.task import Task
 from tests.runner.conftest import MEASURED, FakeWorkers, MakeTask

@@ -16,8 +16,7 @@ import pytest
 from ablate.runner import pool as pool_module
 from ablate.runner.backends.contract import Backend
 from ablate.runner.devices import Device, DeviceFacts
-from ablate.runner.placement import plan
-from ablate.runner.pool import Pool
+from ablate.runner.pool import Pool, plan
 from ablate.runner.schedule import Limits, schedule
 from ablate.runner.task import Message, ProcessExited, Task, TaskGroup
 from ablate.store import Store

@@ -11,10 +11,9 @@ import pytest
 
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device
-from ablate.runner.placement import one_per_process
 from ablate.runner.pool import GRACE_S, Pool
 from ablate.runner.probe import n_rounds_of, probe_one, sessions_of
-from ablate.runner.task import Task
+from ablate.runner.task import Task, one_per_process
 from ablate.store import Store
 from tests.runner.conftest import SPEEDS, Diary, MakeTask, small_spec
 

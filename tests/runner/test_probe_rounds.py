@@ -12,8 +12,14 @@ from ablate.config import RunSpec
 from ablate.runner import probe as module
 from ablate.runner import provenance
 from ablate.runner.devices import Device
-from ablate.runner.probe import probe_key, probe_one
-from ablate.runner.probe_rounds import add_speeds, lacks_speed, rounds_of, update_speeds
+from ablate.runner.probe import (
+    add_speeds,
+    lacks_speed,
+    probe_key,
+    probe_one,
+    rounds_of,
+    update_speeds,
+)
 from ablate.runner.task import Task
 from ablate.store import Store
 from tests.runner.conftest import MakeTask, small_spec

@@ -31,10 +31,9 @@ from ablate.runner.check import check, check_devices
 from ablate.runner.devices import Device, DeviceFacts
 from ablate.runner.failures import RankLostError
 from ablate.runner.other_ranks import joined_ranks
-from ablate.runner.placement import pack_tasks
 from ablate.runner.pool import Pool
 from ablate.runner.run import run_one
-from ablate.runner.schedule import Limits, schedule
+from ablate.runner.schedule import Limits, pack_tasks, schedule
 from ablate.runner.task import Heartbeat, Message, ProcessExited, Task, TaskFinished, TaskGroup
 from ablate.store import Store
 from ablate.training import Progress, loop

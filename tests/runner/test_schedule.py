@@ -14,13 +14,18 @@ import pytest
 
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device
-from ablate.runner.placement import one_per_process
 from ablate.runner.pool import GRACE_S
-from ablate.runner.probe import n_rounds_of
-from ablate.runner.probe_rounds import FEWEST_ROUNDS, MOST_ROUNDS, add_speeds, budget, rounds_within
+from ablate.runner.probe import (
+    FEWEST_ROUNDS,
+    MOST_ROUNDS,
+    add_speeds,
+    budget,
+    n_rounds_of,
+    rounds_within,
+)
 from ablate.runner.provenance import hardware, versions
 from ablate.runner.schedule import Limits, missing, schedule
-from ablate.runner.task import Heartbeat, Task
+from ablate.runner.task import Heartbeat, Task, one_per_process
 from ablate.store import Store
 from tests.runner.conftest import FEW_ROUNDS, MEASURED, Diary, FakeWorkers, MakeTask
 

@@ -13,9 +13,8 @@ from ablate.cli.status import print_sessions
 from ablate.errors import StoreError
 from ablate.runner import sessions as module
 from ablate.runner.devices import Device
-from ablate.runner.listener import ProgressListener
 from ablate.runner.sessions import SessionFile, session_file, sessions
-from ablate.runner.task import Heartbeat, Silence
+from ablate.runner.task import Heartbeat, ProgressListener, Silence
 from tests.runner.conftest import MakeTask, training_at
 
 CPU = Device("cpu")

@@ -19,8 +19,7 @@ from ablate.errors import DetachedError, SpecError
 from ablate.runner.backends.contract import BackendRequest, ClusterError
 from ablate.runner.devices import Device, DeviceFacts
 from ablate.runner.failures import retry
-from ablate.runner.placement import one_per_process
-from ablate.runner.task import Heartbeat, Silence, Task
+from ablate.runner.task import Heartbeat, Silence, Task, one_per_process
 from ablate.runner.watchdog import Watchdog
 from ablate.store import Store
 from tests.runner.conftest import Diary, MakeTask

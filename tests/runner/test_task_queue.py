@@ -8,8 +8,7 @@ import pytest
 
 from ablate.runner.backends.task_queue import JobMessage, TaskQueue
 from ablate.runner.devices import Device, DeviceFacts
-from ablate.runner.placement import one_per_process
-from ablate.runner.task import WAITING, Heartbeat
+from ablate.runner.task import WAITING, Heartbeat, one_per_process
 from ablate.training import Progress
 from tests.runner.conftest import MakeTask
 

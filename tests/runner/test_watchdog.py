@@ -20,10 +20,17 @@ from ablate.runner import pool as pool_module
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device
 from ablate.runner.failures import TaskOutcome
-from ablate.runner.placement import one_per_process
 from ablate.runner.pool import Pool
 from ablate.runner.schedule import Limits, schedule
-from ablate.runner.task import Heartbeat, Message, ProcessExited, Silence, Task, TaskFinished
+from ablate.runner.task import (
+    Heartbeat,
+    Message,
+    ProcessExited,
+    Silence,
+    Task,
+    TaskFinished,
+    one_per_process,
+)
 from ablate.runner.watchdog import END_S, FACTOR, FEWEST_S, FIRST_S, Overdue, Watchdog
 from ablate.runner.worker import Reporter
 from ablate.store import Store

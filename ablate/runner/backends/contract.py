@@ -18,8 +18,7 @@ from typing import Protocol
 from ablate.errors import AblateError
 from ablate.runner.devices import Device
 from ablate.runner.failures import TaskOutcome
-from ablate.runner.listener import ProgressListener
-from ablate.runner.task import Message, Task, TaskGroup
+from ablate.runner.task import Message, ProgressListener, Task, TaskGroup
 
 
 class ClusterError(AblateError):

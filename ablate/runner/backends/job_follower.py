@@ -13,8 +13,7 @@ from ablate.runner.backends.contract import ClusterError
 from ablate.runner.backends.task_queue import Entry, JobMessage, TaskQueue
 from ablate.runner.devices import Device
 from ablate.runner.failures import TaskOutcome
-from ablate.runner.listener import ProgressListener
-from ablate.runner.task import Failure, Silence, Task, append_to_log
+from ablate.runner.task import Failure, ProgressListener, Silence, Task, append_to_log
 from ablate.runner.watchdog import Watchdog, silence_text
 
 _POLL_S = 0.2

@@ -14,9 +14,15 @@ from ablate.processes import kill_tree, request_stacks, signal_blocked
 from ablate.runner import devices
 from ablate.runner.backends.contract import Backend, BackendRequest
 from ablate.runner.devices import Device
-from ablate.runner.listener import ProgressListener
 from ablate.runner.pool import Pool
-from ablate.runner.task import Message, ProcessExited, TaskGroup, append_to_log, parse_message
+from ablate.runner.task import (
+    Message,
+    ProcessExited,
+    ProgressListener,
+    TaskGroup,
+    append_to_log,
+    parse_message,
+)
 
 WORKER = (sys.executable, "-P", "-m", "ablate.runner")
 

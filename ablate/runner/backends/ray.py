@@ -34,10 +34,16 @@ from ablate.runner.backends.relay import (
     software_difference,
 )
 from ablate.runner.devices import Device, DeviceError, n_cores
-from ablate.runner.listener import ProgressListener
 from ablate.runner.pool import Pool
 from ablate.runner.run_files import inputs_of, store_outputs
-from ablate.runner.task import Message, ProcessExited, Task, TaskFinished, TaskGroup
+from ablate.runner.task import (
+    Message,
+    ProcessExited,
+    ProgressListener,
+    Task,
+    TaskFinished,
+    TaskGroup,
+)
 from ablate.store import writable
 from ablate.wording import counted
 

@@ -31,8 +31,7 @@ from ablate.runner.backends.slurm_job import QueueJob
 from ablate.runner.backends.task_queue import Entry, TaskQueue
 from ablate.runner.devices import Device, DeviceFacts
 from ablate.runner.failures import TaskOutcome
-from ablate.runner.listener import ProgressListener
-from ablate.runner.task import Task, TaskGroup
+from ablate.runner.task import ProgressListener, Task, TaskGroup
 from ablate.store import write_whole
 from ablate.wording import counted
 

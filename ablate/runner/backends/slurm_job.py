@@ -27,11 +27,17 @@ from ablate.runner.backends.local import WORKER, LocalProcess
 from ablate.runner.backends.task_queue import Entry, JobMessage, TaskQueue
 from ablate.runner.devices import Device
 from ablate.runner.failures import TaskOutcome
-from ablate.runner.listener import ForwardingListener, ProgressListener
 from ablate.runner.pool import Pool
 from ablate.runner.provenance import facts_of
 from ablate.runner.sessions import session_file
-from ablate.runner.task import Heartbeat, Silence, Task, TaskGroup
+from ablate.runner.task import (
+    ForwardingListener,
+    Heartbeat,
+    ProgressListener,
+    Silence,
+    Task,
+    TaskGroup,
+)
 
 SAVE_TIMEOUT_S = 60.0
 """How long workers may take to save checkpoints; Slurm sends SIGUSR2 90 seconds ahead."""
