@@ -96,14 +96,9 @@ def memory_mib(device: Device) -> float:
 
 
 def find(names: str) -> tuple[Device, ...]:
-    """Return the devices that ``names`` stands for.
+    """Return the devices of ``auto`` (GPUs, else the CPU), ``cpu``, ``cuda`` or ``cuda:0,2``.
 
-    Args:
-        names: ``auto`` (every GPU, or the CPU where there is none), ``cpu``, ``cuda`` (every
-            GPU), or some GPUs by number: ``cuda:0,2``.
-
-    Raises:
-        DeviceError: if a named device is missing; there is no fallback.
+    A `DeviceError` says that one is missing; there is no fallback.
     """
     if names == "cpu":
         return (Device("cpu"),)
@@ -146,11 +141,7 @@ def worker_slots(devices: Iterable[Device], n_jobs: int | None) -> tuple[Device,
 
 
 def resolve(precision: str, device: Device) -> Literal["fp32", "bf16"]:
-    """Return the precision that ``auto`` means on a device.
-
-    Raises:
-        DeviceError: if the device cannot compute in the precision asked for.
-    """
+    """Return the precision that ``auto`` means on a device; check one that is asked for."""
     if precision != "fp32" and has_bf16(device):
         return "bf16"
     if precision != "bf16":
@@ -174,16 +165,14 @@ def n_cores() -> int:
         cpus = os.sched_getaffinity(0)
     except AttributeError:  # some systems lack it
         cpus = set(range(os.cpu_count() or 1))
-    cores = {_siblings(cpu) for cpu in cpus}
+    cores = set()
+    for cpu in cpus:
+        siblings = _CPU_TOPOLOGY / f"cpu{cpu}" / "topology" / "thread_siblings_list"
+        try:
+            cores.add(siblings.read_text(encoding="ascii").strip())
+        except OSError:
+            cores.add(str(cpu))
     return max(1, int(min(len(cores), _quota())))
-
-
-def _siblings(cpu: int) -> str:
-    try:
-        path = _CPU_TOPOLOGY / f"cpu{cpu}" / "topology" / "thread_siblings_list"
-        return path.read_text(encoding="ascii").strip()
-    except OSError:
-        return str(cpu)
 
 
 def _quota() -> float:

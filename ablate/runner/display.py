@@ -44,11 +44,6 @@ class _Running:
         progress = self.heartbeat.progress
         return 0.0 if progress is None else progress.step / progress.n_steps
 
-    @property
-    def seconds_left(self) -> float | None:
-        """Return the rest of the training; None until it is known."""
-        return None if self.heartbeat.progress is None else self.heartbeat.progress.seconds_left
-
 
 class Display(ProgressListener):
     """Counts and times tasks; `LiveDisplay` and `PlainDisplay` show them."""
@@ -60,6 +55,7 @@ class Display(ProgressListener):
         self._n_tasks = self._n_ended = 0
         self._running: dict[str, _Running] = {}
         self._seconds: list[float] = []  # of each run that has ended
+        self._lock = threading.RLock()
 
     def __enter__(self) -> Display:
         return self
@@ -88,24 +84,23 @@ class Display(ProgressListener):
         running.is_stalled = False
 
     def stalled(self, task: Task, silence: Silence) -> None:
-        running = self._running[task.key]
-        running.is_stalled = True
-        running.last_heartbeat_at = self._timer() - silence.seconds
-        self.note(
-            f"{label(task)}: {running.heartbeat.phase}, no news for "
-            f"{format_duration(silence.seconds)}; its process is killed after another "
-            f"{format_duration(silence.seconds_left)}; see {task.log}",
-            "red",
-        )
+        with self._lock:
+            running = self._running[task.key]
+            running.is_stalled = True
+            running.last_heartbeat_at = self._timer() - silence.seconds
+            silent_for, rest = map(format_duration, (silence.seconds, silence.seconds_left))
+            text = f"no news for {silent_for}; its process is killed after another {rest}"
+            text = f"{label(task)}: {running.heartbeat.phase}, {text}; see {task.log}"
+            self.note(text, "red")
 
     def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
-        self._n_ended += 1
-        seconds = self._timer() - self._running.pop(task.key).since
-        self._seconds.append(seconds)
-        if task.round == 0 or not is_good:
-            self.note(
-                f"{label(task)}: {outcome} ({format_duration(seconds)})", "" if is_good else "red"
-            )
+        with self._lock:
+            self._n_ended += 1
+            seconds = self._timer() - self._running.pop(task.key).since
+            self._seconds.append(seconds)
+            if task.round == 0 or not is_good:
+                text = f"{label(task)}: {outcome} ({format_duration(seconds)})"
+                self.note(text, "" if is_good else "red")
 
     def note(self, text: str, style: str = "") -> None:
         """Print a line that stays."""
@@ -114,9 +109,13 @@ class Display(ProgressListener):
     def _seconds_left(self) -> float | None:
         """Estimate when all tasks are done, if waiting ones take as long as the others."""
         now = self._timer()
-        estimates = [(r, s) for r in self._running.values() if (s := r.seconds_left) is not None]
+        estimates = [
+            (running.since, running.heartbeat.progress.seconds_left)
+            for running in self._running.values()
+            if running.heartbeat.progress is not None
+        ]
         rest = [seconds for _, seconds in estimates]
-        per_run = self._seconds or [now - running.since + seconds for running, seconds in estimates]
+        per_run = self._seconds or [now - since + seconds for since, seconds in estimates]
         n_waiting = self._n_tasks - self._n_ended - len(rest)
         if not per_run and n_waiting:
             return None
@@ -141,7 +140,6 @@ class PlainDisplay(Display):
         self._silent_at_most_s = silent_at_most_s
         self._last_line: dict[str, tuple[float, float]] = {}  # share and time of each task
         self._began = self._last_note = timer()
-        self._lock = threading.RLock()
         self._is_over = threading.Event()
         self._reminder = threading.Thread(target=self._remind, daemon=True)
 
@@ -169,14 +167,6 @@ class PlainDisplay(Display):
             if heartbeat.progress and is_later and share - last_share >= _LINE_EVERY_SHARE:
                 self._print_progress(task.key)
             self.remind()
-
-    def stalled(self, task: Task, silence: Silence) -> None:
-        with self._lock:
-            super().stalled(task, silence)
-
-    def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
-        with self._lock:
-            super().ended(task, outcome, is_good=is_good)
 
     def note(self, text: str, style: str = "") -> None:
         self._last_note = self._timer()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -32,11 +32,7 @@ from ablate.registry import build
 from ablate.training.step import count_passes
 
 Cost = Callable[[RunSpec], float]
-"""How much of something a run has.
-
-Raises:
-    SpecError: if there is no such run.
-"""
+"""How much of something a run has; raises a `SpecError` if there is no such run."""
 
 _MAX_VALUE = 2**24
 _MAX_DISTANCE = 128  # multiples on either side of a value that is refused
@@ -114,21 +110,10 @@ def with_solutions(experiment: Experiment, value_for: Callable[[Row], int | None
 def solve(
     experiment: Experiment, row: Row, cost: Cost, target: float, *, is_measured: bool = False
 ) -> int | None:
-    """Return the value of ``match.via`` that brings a row nearest to the baseline.
+    """Return the value of ``match.via`` that brings a row's cost nearest to the ``target``.
 
-    Args:
-        experiment: with a ``match``.
-        row: one of its variants.
-        cost: of a run.
-        target: that of the baseline.
-        is_measured: whether costs are measured, which is slow and inexact; the first value within
-            the tolerance is then returned.
-
-    Returns:
-        The value; None if the row is within the tolerance as it is.
-
-    Raises:
-        UnmatchedError: if no value is within the tolerance.
+    It is None if the row is within the tolerance as it is. If costs are measured, which is slow and
+    inexact, it is the first value within the tolerance. An `UnmatchedError` says that none is.
     """
     match = experiment.match
     assert match is not None
@@ -149,7 +134,15 @@ def solve(
     best = search.nearest(start)
     if best is not None and abs(search.costs[best] / target - 1) <= match.tolerance:
         return best
-    raise UnmatchedError(_unmatched_reason(experiment, search.costs, target))
+    name, costs = match.via.rpartition(".")[2], search.costs
+    near = sorted(costs, key=lambda value: abs(costs[value] - target))[:2]
+    tried = "; ".join(f"{value} gives {costs[value] / target - 1:+.1%}" for value in sorted(near))
+    if len(set(map(round, costs.values()))) < 2:
+        raise UnmatchedError(f"{name} does not change the {match.quantity}: {tried}")
+    raise UnmatchedError(
+        f"no {name} gives the baseline's {match.quantity} within {match.tolerance:.3g}: {tried}; "
+        "raise match.tolerance, match via another path, or name the row in match.exclude"
+    )
 
 
 def _with_value(experiment: Experiment, row: Row, value: int) -> Row:
@@ -224,20 +217,6 @@ class _Search:
         return None
 
 
-def _unmatched_reason(experiment: Experiment, costs: Mapping[int, float], target: float) -> str:
-    match = experiment.match
-    assert match is not None
-    name = match.via.rpartition(".")[2]
-    near = sorted(costs, key=lambda value: abs(costs[value] - target))[:2]
-    tried = "; ".join(f"{value} gives {costs[value] / target - 1:+.1%}" for value in sorted(near))
-    if len(set(map(round, costs.values()))) < 2:
-        return f"{name} does not change the {match.quantity}: {tried}"
-    return (
-        f"no {name} gives the baseline's {match.quantity} within {match.tolerance:.3g}: {tried}; "
-        "raise match.tolerance, match via another path, or name the row in match.exclude"
-    )
-
-
 def is_available(run: RunSpec) -> bool:
     """Return whether the corpus of a run is on this machine."""
     return build(Corpus, run.corpus, at="corpus").is_available()
@@ -253,7 +232,14 @@ class CostCounter:
 
     def __call__(self, run: RunSpec) -> float:
         """Return the count for one run."""
-        prepared, batches = self._of_corpus(run)
+        choices = run.corpus.model_dump_json(), run.tokenizer.model_dump_json()
+        max_len, batch_tokens = run.model.dims.max_len, run.training.batch_tokens
+        key = (*choices, max_len, batch_tokens, run.training.teacher)
+        if key not in self._prepared:
+            prepared = prepare(run)
+            of_epoch = Batches(prepared.train, batch_tokens, PAD).of_epoch(0, 0)
+            self._prepared[key] = prepared, of_epoch
+        prepared, batches = self._prepared[key]
         with torch.device("meta"):
             model = assemble(run.model, prepared.tokenizers.vocabulary, PAD)
         if self._on == "params":
@@ -262,25 +248,9 @@ class CostCounter:
         n_tokens = target_tokens(run.training, batches.mean_tokens, batches.n_per_epoch)
         return self._flops.count(model, batch, count_passes(run.training)) * n_tokens
 
-    def _of_corpus(self, run: RunSpec) -> tuple[Prepared, Batches]:
-        max_len, batch_tokens = run.model.dims.max_len, run.training.batch_tokens
-        choices = run.corpus.model_dump_json(), run.tokenizer.model_dump_json()
-        key = (*choices, max_len, batch_tokens, run.training.teacher)
-        if key not in self._prepared:
-            prepared = prepare(run)
-            batches = Batches(prepared.train, batch_tokens, PAD).of_epoch(0, 0)
-            self._prepared[key] = prepared, batches
-        return self._prepared[key]
-
 
 def target_tokens(training: TrainingSpec, per_batch: float, batches_per_epoch: float) -> float:
-    """Return how many target tokens a training lasts for, which is a whole number of steps.
-
-    Args:
-        training: says how long.
-        per_batch: target tokens of a batch, in the mean.
-        batches_per_epoch: likewise.
-    """
+    """Return how many target tokens a training lasts for, which is a whole number of steps."""
     per_step = training.accumulate * per_batch
     if training.target_tokens is not None:
         return math.ceil(training.target_tokens / per_step) * per_step

@@ -51,13 +51,7 @@ _KILL_S = 10.0  # that a process may take to end after signal 9
 class Pool:
     """Runs tasks in worker processes; leaving it stops those that are still at work.
 
-    Args:
-        worker_slots: one device for each worker that may be at work at the same time.
-        listener: is called when tasks start, and with their heartbeats.
-        start: starts a worker.
-        grace_s: seconds that workers may take to save a checkpoint when they are stopped.
-        stall_after: seconds without a heartbeat after which a worker counts as stalled; by default
-            as `Watchdog` chooses.
+    Arguments as of `Backend.pool` and `BackendRequest`; ``start`` starts a worker.
     """
 
     def __init__(
@@ -222,22 +216,14 @@ class _Worker:
     """A worker slot, and its process.
 
     The process is started when there is a group to execute, and again if it has ended.
-
-    Attributes:
-        device: visible to the process.
-        log: of the group.
-        unfinished: the tasks that have not ended yet, by their keys.
-        shared_device: whether another group has run on the device since this one began.
-        reserved: workers whose devices the group uses too, and which are idle meanwhile.
-        stalled: why the process was killed, if it had stopped working; empty otherwise.
     """
 
     def __init__(self, device: Device, start: StartProcess, messages: _Messages) -> None:
         self.device = device
-        self.unfinished: dict[str, Task] = {}
-        self.shared_device = False
-        self.reserved: list[_Worker] = []
-        self.stalled = ""
+        self.unfinished: dict[str, Task] = {}  # the tasks that have not ended yet, by their keys
+        self.shared_device = False  # whether another group has run on it since this one began
+        self.reserved: list[_Worker] = []  # idle meanwhile, because the group uses their devices
+        self.stalled = ""  # why the process was killed, if it had stopped working
         self.largest: dict[str, int] = {}  # sentences in the largest batch of each task
         self._failed: Task | None = None  # whose failure has ended the process of all others
         self._must_restart = False
@@ -325,23 +311,24 @@ class _Worker:
         if self._must_restart:
             self.close()
         unfinished, self.unfinished = list(self.unfinished.values()), {}
+        failure: Failure | None = None
+        reason = None
         if self.stalled:
-            return [self._ended(task, "stalled", self.stalled) for task in unfinished]
-        if message.lost:
-            return [self._ended(task, "process_lost", message.lost) for task in unfinished]
-        if message.status == 0:
-            return [self._ended(task, None, None) for task in unfinished]
-        if self._failed is not None:
+            failure, reason = "stalled", self.stalled
+        elif message.lost:
+            failure, reason = "process_lost", message.lost
+        elif message.status != 0 and self._failed is not None:
             reason = f"its process was ended by a failure of {self._failed.variant}"
-            return [self._ended(task, "process_lost", reason) for task in unfinished]
-        content = self.log.read_bytes()
-        if len(content) >= self._n_logged:  # else it is that of a machine with a folder of its own
-            content = content[self._n_logged :]
-        log = content.decode("utf-8", errors="replace").strip()
-        failure, reason = failure_of_exit(message.status, log), exit_reason(message.status)
-        if message.status > 0:
-            last = log.splitlines()[-1] if log else "it printed nothing"
-            reason = f"the worker ended with {reason}: {last}"
+            failure = "process_lost"
+        elif message.status != 0:
+            content = self.log.read_bytes()
+            if len(content) >= self._n_logged:  # else of a machine with a folder of its own
+                content = content[self._n_logged :]
+            log = content.decode("utf-8", errors="replace").strip()
+            failure, reason = failure_of_exit(message.status, log), exit_reason(message.status)
+            if message.status > 0:
+                last = log.splitlines()[-1] if log else "it printed nothing"
+                reason = f"the worker ended with {reason}: {last}"
         return [self._ended(task, failure, reason) for task in unfinished]
 
     def close(self) -> None:
@@ -385,12 +372,7 @@ def plan(
     Of the groups that fit on the same devices, the longest goes to the device that is free first
     (list scheduling by longest processing time: Graham 1969, SIAM J. Appl. Math. 17(2)). A group of
     unknown duration counts as the longest. Of devices that are free at the same time, the first in
-    the order of ``memories`` is taken.
-
-    Args:
-        waiting: groups that have not begun.
-        memories: of each device, in MiB.
-        seconds_left: until each device is free.
+    the order of ``memories``, in MiB, is taken.
     """
     seconds = [-priority(group)[1] for group in waiting]
     longest = max((s for s in (*seconds, *seconds_left) if 0.0 < s < math.inf), default=1.0)

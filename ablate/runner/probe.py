@@ -186,11 +186,7 @@ def rounds_of(rows: Sequence[Task], n_rounds: int) -> list[tuple[Task]]:
 
 
 def measure(tasks: Iterable[Task], backend: Backend, listener: ProgressListener) -> str:
-    """Measure the rows of ``tasks`` in turns, also those that were measured before.
-
-    Returns:
-        The session that stands in the probes of the rows that could be measured.
-    """
+    """Measure the rows of ``tasks`` in turns, also those measured before; return the session."""
     rows = _probes(tasks)
     with backend.pool(listener, GRACE_S) as pool:
         n_at_once = max(1, len(set(backend.worker_slots)) // most_devices(rows.values()))
@@ -210,14 +206,8 @@ def measure_in_turns(
 
     In the first round a row that fails is repeated as `retry` says, and later rounds use the task
     that succeeded; a row that fails for good is left out of them. The duration of the second round
-    decides how many rounds there will be.
-
-    Args:
-        rows: a probe of each.
-        pool: of workers.
-        listener: is called with what happens.
-        n_devices: rows measured at the same time.
-        budget: called after the first round: seconds for the others, summed over devices.
+    decides how many rounds there will be: after the first, ``budget`` returns the seconds for the
+    others, summed over devices. ``n_devices`` rows are measured at the same time.
 
     Returns:
         The last attempt at each row in the first round, by its key.

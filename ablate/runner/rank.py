@@ -28,10 +28,6 @@ def main(file: Path) -> int:
 
     A rank that finds the run finished ends at once. All ranks find the same: the first one cannot
     finish it before the others have joined.
-
-    Raises:
-        SpecError: if there are other ranks than the run is for.
-        RunError: if another process has made the run after the ranks looked.
     """
     task = Task.from_line(file.read_text(encoding="utf-8"))
     rank, n = rank_of_environment()
@@ -50,11 +46,6 @@ def main(file: Path) -> int:
         with suppress(DivergedError), process_group(torch.device(task.device)) as ranks:
             follow_run(task, ranks)
         return 0
-    return _lead(task, store)
-
-
-def _lead(task: Task, store: Store) -> int:
-    """Execute the first rank's part of the run; return the exit status."""
     phases: list[str] = []
 
     def report(

@@ -6,7 +6,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,18 +58,10 @@ def run_one(
     ``record.json``. A failure leaves a record too, with everything known by then, and its traceback
     in ``error.txt``.
 
-    Args:
-        task: the run.
-        store: where its record goes.
-        report: is called with each phase and, while training, with the progress.
-        should_stop: called often; on True the run saves a checkpoint and stops.
-        cores: called often; returns how many cores of a CPU the run may keep busy, which does not
-            change its numbers.
-        goes_on: called with every batch that is evaluated or translated.
-
-    Raises:
-        StoppedError: if ``should_stop`` returned True; the next call continues.
-        Exception: that made the run fail, after its record was written; not if it diverged.
+    ``should_stop`` is called often; on True the run saves a checkpoint and raises a `StoppedError`,
+    and the next call continues. ``cores``, too, returns how many cores of a CPU the run may keep
+    busy, which does not change its numbers. ``goes_on`` is called with every batch that is
+    evaluated or translated. What made the run fail is raised when its record is written.
     """
     report(WAITING)
     with store.lock(task.key, should_stop) as is_held:
@@ -91,26 +83,20 @@ def run_one(
         return record
 
 
+@dataclass
 class _Attempt:
-    """One attempt at a run; ``fields`` collects those of its record.
+    """One attempt at a run; ``fields`` collects those of its record."""
 
-    Attributes:
-        error: that ended it early.
-    """
+    task: Task
+    folder: Path
+    report: Report = lambda *_: None
+    should_stop: Callable[[], bool] = lambda: False
+    cores: Callable[[], int] = lambda: 1
+    goes_on: Callable[[], None] = lambda: None
 
-    def __init__(
-        self,
-        task: Task,
-        folder: Path,
-        report: Report,
-        should_stop: Callable[[], bool],
-        cores: Callable[[], int],
-        goes_on: Callable[[], None],
-    ) -> None:
-        self.task, self.folder = task, folder
-        self.report, self.should_stop, self.cores = report, should_stop, cores
-        self.goes_on = goes_on
-        self.error: Exception | None = None
+    def __post_init__(self) -> None:
+        task = self.task
+        self.error: Exception | None = None  # that ended it early
         self.spec = RunSpec.model_validate(task.spec)
         self.device = torch.device(task.device)
         self.capturer: GraphCapturer | None = None
@@ -158,8 +144,16 @@ class _Attempt:
                 objective = StepConfig.of(self.spec.training, self.task.precision).objective
                 dependence = batch_dependence(model, objective)
             with joined_ranks(self.task, follow_run) as ranks:
-                result = self._train(model, prepared, ranks)
-            self._note_training(result, dependence)
+                facts = asdict(self._train(model, prepared, ranks))
+            self.fields |= {key: facts.pop(key) for key in tuple(facts) if key.startswith("engine")}
+            self.fields["engine_note"] = self.fields["engine_note"] or self.task.engine_note
+            n, division = facts.pop("micro_batches"), self.fields["micro_batching"]
+            if division is not None:
+                note = "each micro-batch draws dropout of its own"
+                note += f", and is looked at by itself: {dependence}" if dependence else ""
+                division |= {"n": n, "note": note}
+            self.fields |= facts.pop("made_by")  # a run that other code began is not of this code
+            self.fields["train"] = facts
         with self._phase("measuring dev"):
             self.fields["dev"] = _nll_and_perplexity(self._likelihood(model, prepared.dev))
         self.fields["test"] = {}
@@ -233,11 +227,6 @@ class _Attempt:
             "flops": {"train_per_target_token": flops},
         }
 
-    def follow(self, ranks: Ranks) -> None:
-        """Train with the first rank, and write nothing."""
-        prepared = prepare(self.spec, self.task.corpus_fingerprint, self.task.teacher_sha256)
-        self._train(self._assemble(prepared), prepared, ranks)
-
     def _train(self, model: Transformer, prepared: Prepared, ranks: Ranks) -> TrainingResult:
         # The first rank may resume with fallbacks; others wait until its folder is prepared
         factor = int(ranks.from_first(lambda: self.task.micro_batch_factor))
@@ -260,18 +249,6 @@ class _Attempt:
         return train(
             model, job, lambda progress: self.report("training", progress), self.should_stop
         )
-
-    def _note_training(self, result: TrainingResult, dependence: str) -> None:
-        facts = asdict(result)
-        self.fields |= {key: facts.pop(key) for key in tuple(facts) if key.startswith("engine")}
-        self.fields["engine_note"] = self.fields["engine_note"] or self.task.engine_note
-        n, division = facts.pop("micro_batches"), self.fields["micro_batching"]
-        if division is not None:
-            note = "each micro-batch draws dropout of its own"
-            note += f", and is looked at by itself: {dependence}" if dependence else ""
-            division |= {"n": n, "note": note}
-        self.fields |= facts.pop("made_by")  # a run that other code began is not of this code
-        self.fields["train"] = facts
 
     def _test(self, model: Transformer, prepared: Prepared, name: str) -> Record:
         """Translate a test set, write translations and sentence statistics, and return scores."""
@@ -328,10 +305,10 @@ class _Attempt:
 
 
 def follow_run(task: Task, ranks: Ranks) -> None:
-    """Execute a run's part for a rank other than the first."""
-    folder = Store(task.results).path(task.key)
-    attempt = _Attempt(task, folder, lambda *_: None, lambda: False, lambda: 1, lambda: None)
-    attempt.follow(ranks)
+    """Train with the first rank, and write nothing: a run's part for any other rank."""
+    attempt = _Attempt(task, Store(task.results).path(task.key))
+    prepared = prepare(attempt.spec, task.corpus_fingerprint, task.teacher_sha256)
+    attempt._train(attempt._assemble(prepared), prepared, ranks)
 
 
 def _nll_and_perplexity(likelihood: measuring.Likelihood) -> Record:

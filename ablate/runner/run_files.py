@@ -77,11 +77,7 @@ def inputs_of(group: TaskGroup) -> Bundle:
 
 
 def write(bundle: Bundle, results: Path) -> None:
-    """Write the files of a bundle into a folder of results; the record, which makes a run, last.
-
-    Raises:
-        StoreError: if a file cannot be written.
-    """
+    """Write the files of a bundle into a folder of results; the record, which makes a run, last."""
     for name in sorted(bundle, key=lambda name: name.endswith("record.json")):
         with writable(results / name), atomic_write(results / name) as file:
             file.write(bundle[name])
@@ -91,11 +87,8 @@ def store_outputs(task: Task, bundle: Bundle) -> None:
     """Write the outputs of a task on another machine into its store: a whole run, or none.
 
     A run that another process has finished meanwhile stays as it is. Of any other, what the other
-    machine did not have, or has removed, is removed here too: the run would go on from it.
-
-    Raises:
-        StoreError: if a file cannot be written; the run then has no record, so that it is made
-            again.
+    machine did not have, or has removed, is removed here too: the run would go on from it. If a
+    file cannot be written, the run has no record, so that it is made again.
     """
     store = Store(task.results)
     if task.action == "probe":

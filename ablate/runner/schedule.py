@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from ablate.runner.backends.contract import Backend, WorkerPool
 from ablate.runner.devices import Device, memory_mib
@@ -48,13 +48,6 @@ class Limits:
 DEFAULT = Limits()
 
 
-class Needs(NamedTuple):
-    """What a run needs of a device, according to its row's probe."""
-
-    runs_at_once: int = 1  # how many such runs are faster side by side than one after another
-    memory_mib: float = math.inf  # the most memory that it reserves; infinite if unknown
-
-
 def schedule(
     tasks: Iterable[Task],
     backend: Backend,
@@ -71,17 +64,14 @@ def schedule(
     run that fails, or whose worker dies, is repeated as `retry` says. If it fails for good, its
     record says so, and the others go on.
 
-    Args:
-        tasks: the requested training runs, done or not, those of the baseline first.
-        backend: executes them.
-        store: of records and probes.
-        listener: is called with what happens.
-        limits: of runs per process, and of the time for probes and for stopping.
-
-    Raises:
-        KeyboardInterrupt: when the user stops it; by then every worker has ended.
+    The ``tasks`` are the requested training runs, done or not, those of the baseline first. When a
+    user stops the schedule, every worker has ended by the time of the `KeyboardInterrupt`.
     """
-    all_tasks = [_with_earlier_fallback(task, store) for task in tasks]
+    all_tasks = []
+    for task in tasks:  # an earlier call may have replaced the run by one with the eager engine
+        record = None if task.fresh else store.load(task.key)
+        is_replaced = record is not None and record.get("replaced_by") == task.eager_key != ""
+        all_tasks.append(task.with_fallbacks(record or {}) if is_replaced else task)
     worker_slots = backend.worker_slots
     with backend.pool(listener, limits.grace_s) as pool:
         _rejoin(all_tasks, backend, store, listener)
@@ -132,13 +122,6 @@ def _rejoin(
     add_speeds(tasks, store, backend.worker_slots[0])
 
 
-def _with_earlier_fallback(task: Task, store: Store) -> Task:
-    """Return the task with the eager engine if an earlier call replaced the run in that way."""
-    record = None if task.fresh else store.load(task.key)
-    is_replaced = record is not None and record.get("replaced_by") == task.eager_key != ""
-    return task.with_fallbacks(record or {}) if is_replaced else task
-
-
 def _note_replacement(task: Task, again: Task, store: Store) -> Task:
     """Return ``again``; if its hash is another one, note that in the record of ``task``.
 
@@ -162,27 +145,22 @@ def _pack(
     tasks: Sequence[Task], worker_slots: Sequence[Device], store: Store, limits: Limits
 ) -> list[TaskGroup]:
     """Return the groups of tasks that share a process, in the order of `priority`."""
-    probes = {key: store.load_probe(key) for key in {task.probe for task in tasks}}
-    needs = {key: needs_of(probe) for key, probe in probes.items()}
+    probes = {key: store.load_probe(key) or {} for key in {task.probe for task in tasks}}
     of_rows = {(task.experiment, task.variant): task for task in tasks}
     seconds = {row: seconds_of(task, probes[task.probe]) for row, task in of_rows.items()}
-    tasks_with_needs = sorted(
-        (
-            replace(
-                task,
-                memory_mib=needs[task.probe].memory_mib,
-                seconds=seconds[task.experiment, task.variant],
-            )
-            for task in tasks
-        ),
-        key=lambda task: priority((task,)),
-    )
+    tasks_with_needs = []
+    for task in tasks:
+        probe, duration = probes[task.probe], seconds[task.experiment, task.variant]
+        peaks = [probe[key] for key in ("train_peak_mib", "decode_peak_mib") if key in probe]
+        needed = max(peaks, default=math.inf)
+        tasks_with_needs.append(replace(task, memory_mib=needed, seconds=duration))
+    tasks_with_needs.sort(key=lambda task: priority((task,)))
     if limits.runs_per_process == 1 or len(tasks) <= 1:
         return one_per_process(tasks_with_needs)
     groups = pack_tasks(
         tasks_with_needs,
         len(worker_slots),
-        lambda task: limits.runs_per_process or needs[task.probe].runs_at_once,
+        lambda task: limits.runs_per_process or int(probes[task.probe].get("runs_at_once", 1)),
         {memory_mib(device) for device in worker_slots},
     )
     return sorted(groups, key=priority)
@@ -196,14 +174,10 @@ def pack_tasks(
 ) -> list[TaskGroup]:
     """Return the groups of tasks that share a process, in the order of ``tasks``.
 
-    A group fits into `USABLE` of every device that has room for any of its tasks. Tasks that need
-    an unknown amount of memory count as fitting.
-
-    Args:
-        tasks: what is to be done.
-        n_worker_slots: groups that may be at work at the same time; none gets more than its share.
-        runs_at_once: how many runs like a task are faster side by side than one after another.
-        memories: of the devices, in MiB.
+    As many runs share a process, and with it a GPU, as its speed and its memory allow:
+    ``runs_at_once`` returns how many runs like a task are faster side by side. A group fits into
+    `USABLE` of every device that has room for any of its tasks; unknown needs count as fitting.
+    None of the groups that may be at work at the same time gets more than its share.
     """
     n_most = min(-(-len(tasks) // n_worker_slots), MOST_ON_CUDA)
 
@@ -244,13 +218,6 @@ def _train(
             text += f"; once more, {again.change}"
         listener.ended(outcome.task, text, is_good=record["status"] == "done")
     return todo
-
-
-def needs_of(probe: dict[str, Any] | None) -> Needs:
-    """Return what a run needs of a device, as far as it is known from its row's probe."""
-    probe = probe or {}
-    peaks = [probe[key] for key in ("train_peak_mib", "decode_peak_mib") if key in probe]
-    return Needs(int(probe.get("runs_at_once", 1)), max(peaks, default=math.inf))
 
 
 def missing(tasks: Iterable[Task], store: Store) -> list[Task]:

@@ -33,64 +33,36 @@ _MOST_FAILURES = 20
 
 @dataclass
 class RunningTask:
-    """A task at work.
+    """A task at work."""
 
-    Attributes:
-        task: experiment, row and seed.
-        run: its hash.
-        device: as a user names it.
-        phase: what the worker is doing, in a word or two.
-        step: optimizer steps done; None before training.
-        n_steps: of all.
-        seconds_left: of its training; None until it is known.
-        since: when it began.
-        seconds: how long it had been at work when the file was written.
-        silent_seconds: how long it had sent nothing by then, if that is too long; else 0.
-    """
-
-    task: str
-    run: str
-    device: str
-    since: str
-    phase: str = "starting"
-    step: int | None = None
-    n_steps: int | None = None
-    seconds_left: float | None = None
-    seconds: float = 0.0
-    silent_seconds: float = 0.0
+    task: str  # experiment, row and seed
+    run: str  # its hash
+    device: str  # as a user names it
+    since: str  # when it began
+    phase: str = "starting"  # what the worker is doing, in a word or two
+    step: int | None = None  # optimizer steps done; None before training
+    n_steps: int | None = None  # of all
+    seconds_left: float | None = None  # of its training; None until it is known
+    seconds: float = 0.0  # how long it had been at work when the file was written
+    silent_seconds: float = 0.0  # how long it had sent nothing by then, if that is too long; else 0
 
 
 @dataclass
 class Session:
-    """A call of ``ablate run``, read from its file.
+    """A call of ``ablate run``, read from its file."""
 
-    Attributes:
-        host: the machine that it runs on.
-        pid: of its process there.
-        experiment: the name of the experiment.
-        began: when.
-        updated: when the file was last written.
-        seconds: how long the call had been at work by then, by a monotonic clock.
-        stage: what is being done, in words.
-        n_tasks: tasks of this stage.
-        n_ended: how many of them have ended.
-        running: what is at work.
-        failures: the last tasks that failed, with the reason.
-        is_alive: whether the call goes on; if not, it was killed.
-    """
-
-    host: str
-    pid: int
-    experiment: str
-    began: str
-    updated: str
-    stage: str = "starting"
-    n_tasks: int = 0
-    n_ended: int = 0
+    host: str  # the machine that it runs on
+    pid: int  # of its process there
+    experiment: str  # its name
+    began: str  # when
+    updated: str  # when the file was last written
+    stage: str = "starting"  # what is being done, in words
+    n_tasks: int = 0  # of this stage
+    n_ended: int = 0  # how many of them have ended
     running: list[RunningTask] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-    is_alive: bool = True
+    failures: list[str] = field(default_factory=list)  # the last ones, with the reason
+    seconds: float = 0.0  # how long the call had been at work by then, by a monotonic clock
+    is_alive: bool = True  # whether the call goes on; if not, it was killed
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain data."""

@@ -37,13 +37,9 @@ class Interleaver:
         self._of_thread = threading.local()
 
     def run(self, functions: Sequence[Callable[[], None]]) -> None:
-        """Run all of ``functions``; an exception in one does not end the others.
+        """Run all of ``functions``; then raise the first exception of any, which ends no other.
 
         An `EngineError` does: it leaves the process unusable, so that the others end with one, too.
-
-        Raises:
-            BaseException: the first that any of them has raised.
-            ValueError: if there are too many for a GPU.
         """
         n = len(functions)
         if self._device.type == "cuda" and n > MOST_ON_CUDA:
@@ -57,11 +53,7 @@ class Interleaver:
             future.result()
 
     def yield_turn(self) -> None:
-        """Let each of the others have a turn; called by one of the functions.
-
-        Raises:
-            EngineError: if one of the others has ended with one.
-        """
+        """Let each of the others have a turn; raise the `EngineError` of one that has ended so."""
         if len(self._order) == 1:
             self._check_process()
             return

@@ -221,14 +221,14 @@ def to_line(message: Message) -> str:
 
 
 def parse_message(line: str) -> Message:
-    """Return the message that a line of JSON holds."""
+    """Return the message that a line of JSON holds; raise a `ValueError` if it holds none."""
     try:
         data = json.loads(line)
         kind = _MESSAGES[data.pop("message")]
         if data.get("progress") is not None:
             data["progress"] = Progress(**data["progress"])
         return kind(**data)
-    except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as error:
+    except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"not a message of a worker: {line!r}") from error
 
 

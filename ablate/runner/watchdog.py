@@ -69,7 +69,6 @@ class Watchdog(Generic[Worker]):
         stall_after: the limit in seconds; by default `FACTOR` times the longest silence so far in
             this phase, of any worker, but at least `FEWEST_S`, or `FIRST_S` in a phase from which
             the worker has sent nothing yet.
-        timer: returns the present time in seconds.
         delay_s: that heartbeats may take to arrive.
     """
 
@@ -123,11 +122,17 @@ class Watchdog(Generic[Worker]):
     def overdue(self) -> list[Overdue[Worker]]:
         """Return what is to be done now; each of it is returned once."""
         self._tick()
-        return [due for worker, watched in self._watched.items() if (due := self._due(worker))]
+        pairs = self._watched.items()
+        return [due for worker, watched in pairs if (due := self._due(worker, watched))]
 
-    def _due(self, worker: Worker) -> Overdue[Worker] | None:
-        watched = self._watched[worker]
-        silence, limit = self._now - watched.heard_at, self._limit(watched)
+    def _due(self, worker: Worker, watched: _Watched) -> Overdue[Worker] | None:
+        least = {key: FEWEST_S if key in watched.known else FIRST_S for key in watched.phases}
+        limits = [
+            max(least[key], FACTOR * self._longest.get(phase, 0.0))
+            for key, phase in watched.phases.items()
+        ]
+        limit = (self._stall_after or max(limits, default=FEWEST_S)) + self._delay_s
+        silence = self._now - watched.heard_at
         actions: tuple[Action, ...] = ("report", "kill", "abandon")
         if watched.n_actions == len(actions):
             return None
@@ -143,14 +148,6 @@ class Watchdog(Generic[Worker]):
         watched.n_actions += 1
         phases = tuple(dict.fromkeys(watched.phases.values()))
         return Overdue(worker, action, silence, max(0.0, 2 * limit - silence), phases)
-
-    def _limit(self, watched: _Watched) -> float:
-        least = {key: FEWEST_S if key in watched.known else FIRST_S for key in watched.phases}
-        limits = [
-            max(least[key], FACTOR * self._longest.get(phase, 0.0))
-            for key, phase in watched.phases.items()
-        ]
-        return (self._stall_after or max(limits, default=FEWEST_S)) + self._delay_s
 
     def _tick(self) -> None:
         present = self._timer()

@@ -28,7 +28,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import NoReturn
 
 import torch
 
@@ -67,7 +67,15 @@ def main() -> int:
     signal.signal(STACK_SIGNAL, signal.SIG_IGN)  # until a group begins, in this process or a fork
     code_digest()  # cached, as is `git`: the files may change before a fork needs the results
     git()
-    send = _message_channel()
+    # Standard output is reserved for messages; what libraries print there goes to the log
+    sys.stdout.flush()
+    channel = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+    def send(message: Message) -> None:
+        channel.write(to_line(message))
+        channel.flush()
+
     for tasks in _groups():
         measures_memory = tasks[0].action == "probe" and tasks[0].round == 0
         if sys.platform != "linux" or measures_memory or has_open_file("/dev/nvidia"):
@@ -208,13 +216,7 @@ def _execute_task(
 
 
 class Reporter:
-    """Sends heartbeats of a task to the pool, and prints dated lines into the task's log.
-
-    Args:
-        task: that begins.
-        send: sends a message to the pool.
-        timer: returns the present time in seconds.
-    """
+    """Sends heartbeats of a task to the pool, and prints dated lines into the task's log."""
 
     def __init__(
         self, task: Task, send: _Send, timer: Callable[[], float] = time.monotonic
@@ -248,19 +250,6 @@ class Reporter:
         """Print a line with the date and the name of the task."""
         with suppress(OSError):  # of a full disk
             print(printable(f"{now()}  {self._name}: {text}"), flush=True)  # noqa: T201 - into its log
-
-
-def _message_channel() -> _Send:
-    """Reserve standard output for messages; what libraries print there goes to the log."""
-    sys.stdout.flush()
-    channel: TextIO = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-
-    def send(message: Message) -> None:
-        channel.write(to_line(message))
-        channel.flush()
-
-    return send
 
 
 class _Cores:

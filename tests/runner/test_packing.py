@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -12,13 +13,22 @@ import torch
 from ablate.registry import Plugin
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device, memory_mib
-from ablate.runner.schedule import Limits, Needs, needs_of, pack_tasks, schedule
+from ablate.runner.schedule import Limits, pack_tasks, schedule
 from ablate.runner.streams import MOST_ON_CUDA
 from ablate.runner.task import Task
 from tests.runner.conftest import MEASURED, FakeWorkers, MakeTask
 
+
+class Needs(NamedTuple):
+    """What a run needs of a device."""
+
+    runs_at_once: int = 1
+    memory_mib: float = math.inf
+
+
 NARROW, WIDE = Needs(3, 500.0), Needs(1, 2000.0)
 ROWS = {"narrow": NARROW, "wide": WIDE, "small": Needs(100, 10.0)}
+PROBE = {"train_peak_mib": 700.0, "decode_peak_mib": 1000.0, "runs_at_once": 4.0}
 ROWS |= {"unknown": Needs(), "requested": Needs(8)}  # neither was probed
 
 
@@ -95,20 +105,6 @@ def test_tasks_with_other_plugins_or_isolated_ones_share_no_process(task: MakeTa
     assert [len(group) for group in pack_tasks(tasks, 1, lambda _: 3, [math.inf])] == [2, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("probe", "expected"),
-    [
-        (None, Needs(1, math.inf)),
-        ({"runs_at_once": 4.0}, Needs(4, math.inf)),
-        ({"train_peak_mib": 7.0, "decode_peak_mib": 9.0}, Needs(1, 9.0)),
-    ],
-)
-def test_needs_are_those_that_the_probe_measured(
-    probe: dict[str, float] | None, expected: Needs
-) -> None:
-    assert needs_of(probe) == expected
-
-
 @pytest.fixture
 def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Device]]:
     """Pretend that there are GPUs of some memory, in MiB."""
@@ -145,7 +141,7 @@ def test_runs_are_packed_for_the_smallest_device_that_has_room_for_one(
     gpus: Callable[..., list[Device]],
     fake: FakeWorkers,
 ) -> None:
-    fake.store.save_probe("row", {**MEASURED, "train_peak_mib": 1000.0, "runs_at_once": 4.0})
+    fake.store.save_probe("row", {**MEASURED, **PROBE})
     tasks = [task("done", key=f"r{n}", probe="row") for n in range(6)]
     backend = Local(gpus(*memories), fake.command)
     schedule(tasks, backend, fake.store, fake.diary, Limits(runs_per_process))

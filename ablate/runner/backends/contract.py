@@ -27,21 +27,14 @@ class ClusterError(AblateError):
 
 @dataclass(frozen=True)
 class BackendRequest:
-    """The arguments with which a backend is opened.
+    """The arguments with which a backend is opened."""
 
-    Attributes:
-        device: as ``--device`` names it.
-        jobs: runs at a time: on each GPU, or cores of the CPU; None: as many as there are.
-        results: the folder of results.
-        options: of this backend alone, by name.
-        stall_after: seconds without a heartbeat after which a worker is reported, and killed after
-            as many again; None: as `Watchdog` chooses.
-    """
-
-    device: str = "auto"
-    jobs: int | None = None
-    results: Path = Path("results")
-    options: Mapping[str, str] = field(default_factory=dict)
+    device: str = "auto"  # as ``--device`` names it
+    jobs: int | None = None  # runs at a time: on each GPU, or cores of the CPU; None: all
+    results: Path = Path("results")  # the folder of results
+    options: Mapping[str, str] = field(default_factory=dict)  # of this backend alone, by name
+    # seconds without a heartbeat after which a worker is reported, and killed after as many again;
+    # None: as `Watchdog` chooses
     stall_after: float | None = None
 
 

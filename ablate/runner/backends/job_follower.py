@@ -27,14 +27,9 @@ _FAILURES: dict[str, Failure] = {"OUT_OF_MEMORY": "killed", "CANCELLED": "other"
 class JobFollower:
     """Relays the messages of a queue's jobs to a listener, and detects jobs that have ended.
 
-    Args:
-        queue: from which the jobs take entries.
-        listener: is called when tasks start, and with their heartbeats.
-        logs: the folder of the jobs' logs.
-        submit: called with the number of worker slots that entries need; submits missing jobs.
-            Without it entries are given up when no job is left.
-        stall_after: as in `BackendRequest`. A job watches its own workers; a job that is silent
-            itself, for longer than these may be, is killed.
+    ``submit`` is called with the number of worker slots that entries need, and submits missing
+    jobs; without it entries are given up when no job is left. A job watches its own workers; one
+    that is silent itself, for longer than these may be (``stall_after``), is killed.
     """
 
     def __init__(
@@ -70,7 +65,13 @@ class JobFollower:
             ended_jobs = slurm_cluster.ended_jobs(jobs, cluster) if is_checked else {}
             for message in self._queue.read_messages():
                 task = self._tasks.get((message.entry, message.key))
-                self._note_sign_of_life(message)
+                job = message.entry, message.job
+                self._watch(job)
+                if message.heartbeat is not None:
+                    self._watchdog.heard(job, message.key, message.heartbeat.phase)
+                self._watchdog.answered(job)
+                if message.kind == "ended":
+                    self._watchdog.ended(job, message.key)
                 if task is not None:
                     yield from self._relay(message, task)
             self._check_silence()
@@ -100,15 +101,6 @@ class JobFollower:
             del self._tasks[task_id]
             has_begun = self._largest_batches.get(task.key) is not None  # in an earlier job, too
             yield TaskOutcome(replace(task, fresh=task.fresh and not has_begun), **message.outcome)
-
-    def _note_sign_of_life(self, message: JobMessage) -> None:
-        job = message.entry, message.job
-        self._watch(job)
-        if message.heartbeat is not None:
-            self._watchdog.heard(job, message.key, message.heartbeat.phase)
-        self._watchdog.answered(job)
-        if message.kind == "ended":
-            self._watchdog.ended(job, message.key)
 
     def _check_silence(self) -> None:
         """Report jobs that are silent themselves, and kill them: then they count as lost."""

@@ -14,7 +14,6 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -154,13 +153,17 @@ def open_backend(request: BackendRequest) -> RayBackend:
         host, colon, port = address.removeprefix("ray://").rpartition(":")
         if colon and port.isdecimal():  # Ray would wait for minutes for a port that is closed
             socket.create_connection((host, int(port)), _CONNECT_TIMEOUT_S).close()
-        with _keep_sigterm_handler():
+        handler = signal.getsignal(signal.SIGTERM)  # which Ray would replace
+        try:
             ray.init(
                 address,
                 logging_level=logging.ERROR,
                 log_to_driver=False,
                 **(own if address == "local" else {}),
             )
+        finally:
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, handler)
     except (OSError, RuntimeError, ValueError) as error:
         raise ClusterError(
             f"--address {address}: there is no Ray cluster to connect to: {first_line(error)}; "
@@ -290,7 +293,11 @@ def _describe_nodes(
     describe = ray.remote(max_calls=1)(describe_node)
     share = _GPU_SHARE_TO_DESCRIBE if kind == "cuda" else 0
     facts: dict[_Node, NodeFacts] = {}
-    with _marker(results) as marker:
+    marker = results / f".shared-{uuid4().hex}"  # a node on which it exists shares the folder
+    with writable(results):
+        results.mkdir(parents=True, exist_ok=True)
+        marker.touch()
+    try:
         pending = {
             node: describe.options(
                 num_cpus=0, num_gpus=share, scheduling_strategy=node.affinity
@@ -311,32 +318,10 @@ def _describe_nodes(
                     f"the node {node.name} has other software: {reason}; install the same "
                     "environment on every node"
                 )
+    finally:
+        marker.unlink()
     return facts
 
 
 def _last_line(error: BaseException) -> str:
     return str(error).strip().splitlines()[-1]
-
-
-@contextmanager
-def _marker(results: Path) -> Iterator[Path]:
-    """Yield a file in the folder of results; a node on which it exists shares the folder."""
-    marker = results / f".shared-{uuid4().hex}"
-    with writable(results):
-        results.mkdir(parents=True, exist_ok=True)
-        marker.touch()
-    try:
-        yield marker
-    finally:
-        marker.unlink()
-
-
-@contextmanager
-def _keep_sigterm_handler() -> Iterator[None]:
-    """Keep our handler of SIGTERM, which Ray would replace."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)

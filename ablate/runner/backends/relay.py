@@ -61,13 +61,9 @@ class RelayedMessage:
 class Relay:
     """A Ray actor that starts a worker process on its node and forwards messages both ways.
 
-    The driver calls all methods but `receive` one at a time, and `receive` concurrently.
-
-    Args:
-        device: the device visible to the process.
-        is_shared: whether the folder of results has the same path on this node. If not, each group
-            gets a temporary folder, which is removed when the group has ended.
-        serves_one_group: whether the process ends with its first group.
+    The driver calls all methods but `receive` one at a time, and `receive` concurrently. If the
+    folder of results does not have the same path on this node (``is_shared``), each group gets a
+    temporary folder, which is removed when the group has ended.
     """
 
     def __init__(self, device: Device, *, is_shared: bool, serves_one_group: bool) -> None:

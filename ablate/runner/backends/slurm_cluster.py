@@ -64,15 +64,7 @@ class SlurmOptions:
 
 
 def read_options(options: Mapping[str, str]) -> SlurmOptions:
-    """Parse the options of the command.
-
-    Args:
-        options: ``slurm_partition``, ``slurm_time``, ``gpus_per_task``, ``detach``, and ``slurm``,
-            with a line ``key=value`` for each further one.
-
-    Raises:
-        SpecError: if an option is malformed.
-    """
+    """Parse the options of the command, of which ``slurm`` has lines ``key=value`` for others."""
     more = dict(_parse_pairs(options.get("slurm", "")))
     cluster = more.pop("cluster", "slurm")
     if cluster not in CLUSTERS:
@@ -100,13 +92,10 @@ def read_options(options: Mapping[str, str]) -> SlurmOptions:
 
 
 def minutes_of(time: str) -> float:
-    """Return in minutes a time limit in one of Slurm's forms.
+    """Return in minutes a time limit in one of Slurm's forms (sbatch's manual, ``--time``).
 
-    Slurm's forms are ``minutes``, ``minutes:seconds``, ``hours:minutes:seconds``, ``days-hours``,
-    ``days-hours:minutes`` and ``days-hours:minutes:seconds`` (sbatch's manual, ``--time``).
-
-    Raises:
-        SpecError: if it has none of these forms.
+    They are ``minutes``, ``minutes:seconds``, ``hours:minutes:seconds``, ``days-hours``,
+    ``days-hours:minutes`` and ``days-hours:minutes:seconds``.
     """
     if not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", time) or set(time) <= set("0:-"):
         raise SpecError(

@@ -65,11 +65,25 @@ class QueueJob:
     def __call__(self) -> None:
         """Execute entries; called by submitit on a node."""
         environment = JobEnvironment()
+        job, is_local = environment.job_id, environment.cluster == "local"
         signal.signal(signal.SIGTERM, _raise_stopped)
+        queue = TaskQueue(self.folder)
         with suppress(FileNotFoundError):  # the queue was removed, so that nothing is left to do
-            self._run_entries_until_stopped(
-                environment.job_id, is_local=environment.cluster == "local"
-            )
+            slots = self._slots(queue)
+            queue.start_messages(job)
+            while True:
+                try:
+                    self._execute_entries(slots, queue, job)
+                    return
+                except StoppedError:
+                    queue.requeue(job)
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                deadline = time.monotonic() + (0.0 if is_local else _SIGNAL_TIMEOUT_S)
+                while time.monotonic() < deadline and self.folder.exists():  # Slurm ends the job
+                    time.sleep(_POLL_S)
+                if is_local or not self.folder.exists():
+                    return
+                signal.signal(signal.SIGTERM, _raise_stopped)
 
     def checkpoint(self) -> DelayedSubmission:
         """Let the workers save checkpoints; return the job for submitit to requeue."""
@@ -78,24 +92,6 @@ class QueueJob:
         queue = TaskQueue(self.folder)
         queue.requeue(JobEnvironment().job_id)
         return DelayedSubmission(replace(self))
-
-    def _run_entries_until_stopped(self, job: str, *, is_local: bool) -> None:
-        queue = TaskQueue(self.folder)
-        slots = self._slots(queue)
-        queue.start_messages(job)
-        while True:
-            try:
-                self._execute_entries(slots, queue, job)
-                return
-            except StoppedError:
-                queue.requeue(job)
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            deadline = time.monotonic() + (0.0 if is_local else _SIGNAL_TIMEOUT_S)
-            while time.monotonic() < deadline and self.folder.exists():  # Slurm ends the job
-                time.sleep(_POLL_S)
-            if is_local or not self.folder.exists():
-                return
-            signal.signal(signal.SIGTERM, _raise_stopped)
 
     def _slots(self, queue: TaskQueue) -> list[Device]:
         """Return one device for each worker of this job."""

@@ -17,10 +17,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import TypeAdapter
+
 from ablate.runner.devices import Device, DeviceFacts
 from ablate.runner.task import WAITING, Heartbeat, Silence, Task, TaskGroup
 from ablate.store import write_whole
-from ablate.training import Progress
 from ablate.writing import remove_tree
 
 _FOLDERS = ("waiting", "taken", "ended", "messages")
@@ -65,21 +66,13 @@ class JobMessage:
         """Return the message as a line of JSON."""
         return json.dumps(asdict(self)) + "\n"
 
-    @classmethod
-    def from_line(cls, line: bytes) -> JobMessage:
-        """Return the message of a line of JSON."""
-        try:
-            data = json.loads(line)
-            if (device := data["device"]) is not None:
-                data["device"] = Device(**{**device, "others": tuple(device["others"])})
-            if (heartbeat := data["heartbeat"]) is not None:
-                progress = heartbeat["progress"] and Progress(**heartbeat["progress"])
-                data["heartbeat"] = Heartbeat(**{**heartbeat, "progress": progress})
-            if (silence := data.get("silence")) is not None:
-                data["silence"] = Silence(**silence)
-            return cls(**data)
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"not a message of a job: {line!r}") from error
+    @staticmethod
+    def from_line(line: bytes) -> JobMessage:
+        """Return the message of a line of JSON; raise a `ValueError` if it holds none."""
+        return _MESSAGE.validate_json(line)
+
+
+_MESSAGE = TypeAdapter(JobMessage)
 
 
 class TaskQueue:
@@ -115,13 +108,8 @@ class TaskQueue:
         ]
 
     def take(self, job: str) -> Entry | None:
-        """Take the first entry that waits; return None if there is none.
-
-        Raises:
-            FileNotFoundError: if the queue was removed.
-        """
-        waiting = sorted((self.folder / "waiting").iterdir())
-        for path in waiting:
+        """Take the first entry that waits; return None if there is none."""
+        for path in sorted((self.folder / "waiting").iterdir()):
             if path.name.startswith("."):
                 continue  # it is being written
             target = self.folder / "taken" / f"{path.name}.{job}"
