@@ -1,10 +1,8 @@
 """``python -m ablate.runner``: a worker process.
 
-The imports create very many objects that live as long as the process. The garbage collector is
-disabled during the imports and then ignores these objects: it would slow the imports down, and its
-writes would copy the memory pages that forks share. The imports take seconds, in which the parent
-may be killed: before them the process asks to die with it. They may also wait for a file system
-that does not answer, which a stack shows.
+The garbage collector ignores what the imports create: it would slow them down, and its writes would
+copy the memory pages that forks share. The imports take seconds, in which the parent may be killed,
+or wait for a file system that does not answer, which a stack shows.
 """
 
 import gc

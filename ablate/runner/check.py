@@ -125,10 +125,7 @@ def blueprint(run: RunSpec) -> Transformer:
     """Assemble a run's model on the meta device, with as many ids as its tokenizer may give.
 
     With parts of plugins it also computes logits, because their code may break a contract there.
-
-    Raises:
-        RefusedError: if a part refuses, one of a plugin breaks its contract, or no machine can
-            hold the model.
+    A `RefusedError` says what a part refuses or breaks, or that no machine can hold the model.
     """
     tokenizer = build(Tokenizer, run.tokenizer, at="tokenizer")
     parts = plugin_parts(run)
@@ -148,9 +145,8 @@ def blueprint(run: RunSpec) -> Transformer:
 def bounded(run: RunSpec) -> Iterator[None]:
     """Stop the assembly of a run's model on the meta device where it exceeds a bound.
 
-    Raises:
-        RefusedError: if it does, or if PyTorch cannot compute with its sizes. The path is that of
-            the largest size that the run chooses.
+    The `RefusedError`, raised too if PyTorch cannot compute with its sizes, has the path of the
+    largest size that the run chooses.
     """
     chosen = leaves(run.model_dump(include={"model", "tokenizer"}))
     whole = ((path, value) for path, value in chosen if type(value) is int)  # True is none

@@ -1,10 +1,8 @@
 """The other ranks of a run on several devices: started by the first one, and ended with it.
 
-The first rank is the process that does the task. It starts the others with the environment that
-``torchrun`` gives to its ranks, so that they also work where that starts them all
-(`ablate.runner.rank`). A worker does not use ``torchrun`` itself: that would import PyTorch anew
-for every rank, while a fork of the worker has it, and would be one more process between the pool
-and the run, with signals and logs of its own.
+The first rank, which does the task, starts the others with the environment that ``torchrun`` gives
+to its ranks, so that they also work where that starts them all (`ablate.runner.rank`). A worker
+does not use ``torchrun``, which would import PyTorch anew for every rank; a fork has it.
 """
 
 from __future__ import annotations

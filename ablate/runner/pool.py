@@ -49,10 +49,7 @@ _KILL_S = 10.0  # that a process may take to end after signal 9
 
 
 class Pool:
-    """Runs tasks in worker processes; leaving it stops those that are still at work.
-
-    Arguments as of `Backend.pool` and `BackendRequest`; ``start`` starts a worker.
-    """
+    """Runs tasks in worker processes; leaving it stops those that are still at work."""
 
     def __init__(
         self,
@@ -90,10 +87,7 @@ class Pool:
     def run(
         self, groups: Iterable[TaskGroup], *, is_exclusive: bool = False, shares_cores: bool = True
     ) -> Iterator[TaskOutcome]:
-        """Execute all tasks, on the devices that `plan` chooses; yield each when it has ended.
-
-        The groups are in the order of their `priority`. Arguments as of `WorkerPool`.
-        """
+        """Execute all tasks, as `WorkerPool` says, on the devices that `plan` chooses."""
         waiting = list(groups)
         while waiting or self._busy:
             while pair := self._next(waiting, is_exclusive=is_exclusive):
@@ -167,7 +161,10 @@ class Pool:
             busy = [worker for worker in self._busy if worker.device == device]
             idle = [worker for worker in self._idle if worker.device == device]
             for number, worker in enumerate(busy):
-                worker.grant(1 + len(idle[number :: len(busy)]))
+                n_cores = 1 + len(idle[number :: len(busy)])
+                if n_cores != worker.n_cores:
+                    worker.n_cores = n_cores
+                    worker.process.grant(n_cores)
 
     def _next(
         self, waiting: list[TaskGroup], *, is_exclusive: bool
@@ -184,10 +181,13 @@ class Pool:
             return None
         free.sort(key=lambda worker: (self._memory_mib[worker.device], not worker.is_ready))
         for number, group in enumerate(waiting):
-            if group[0].n_devices > 1:
+            if (n := group[0].n_devices) > 1:
                 free.sort(key=lambda worker: -self._memory_mib[worker.device])
-                workers = _on_one_node(free, group[0].n_devices)
-                return (waiting.pop(number), workers) if workers else None
+                of_nodes: dict[str, list[_Worker]] = {}
+                for worker in free:
+                    of_nodes.setdefault(worker.device.node, []).append(worker)
+                chosen = next((each[:n] for each in of_nodes.values() if len(each) >= n), None)
+                return (waiting.pop(number), chosen) if chosen else None
         workers = [*free, *self._busy]
         memories = [self._memory_mib[worker.device] for worker in workers]
         shares = plan(waiting, memories, [worker.seconds_left for worker in workers])
@@ -213,10 +213,7 @@ class Pool:
 
 
 class _Worker:
-    """A worker slot, and its process.
-
-    The process is started when there is a group to execute, and again if it has ended.
-    """
+    """A worker slot, and its process, which is started when there is a group to execute."""
 
     def __init__(self, device: Device, start: StartProcess, messages: _Messages) -> None:
         self.device = device
@@ -229,7 +226,7 @@ class _Worker:
         self._must_restart = False
         self._n_devices = 1  # that the process sees
         self._start = start
-        self._cores = 1
+        self.n_cores = 1  # of the CPU, that the group may keep busy
         self._ends = 0.0
         self._messages = messages
         self._started: tuple[WorkerProcess, threading.Thread] | None = None
@@ -251,22 +248,19 @@ class _Worker:
         return max(0.0, self._ends - time.monotonic()) if self.unfinished else 0.0
 
     def begin(self, group: TaskGroup) -> None:
-        """Send the tasks to the process; start one if none is running.
-
-        Logs are continued: another call may be at work on the same runs.
-        """
+        """Send the tasks to the process; start one if none is running."""
         self._ends = time.monotonic() + sum(task.seconds for task in group)
         self.unfinished = {task.key: task for task in group}
         self.shared_device = len(group) > 1
         self.largest, self._failed, self._must_restart = {}, None, False
         self.stalled = ""
-        self._cores = 1
+        self.n_cores = 1
         self.log = group[0].log
         for task in group:
             text = "" if task is group[0] else f"It shared a process, see {self.log}\n"
             with writable(task.log):
                 task.log.parent.mkdir(parents=True, exist_ok=True)
-                with task.log.open("a", encoding="utf-8") as log:
+                with task.log.open("a", encoding="utf-8") as log:  # another call may use it, too
                     log.write(text)
         self._n_logged = self.log.stat().st_size
         gpus = [w.device.index for w in self.reserved if w.device.index is not None]
@@ -288,12 +282,6 @@ class _Worker:
             self._started = process, thread
         self.process.begin(group)
 
-    def grant(self, n_cores: int) -> None:
-        """Send the process how many cores it may keep busy, if that has changed."""
-        if n_cores != self._cores:
-            self._cores = n_cores
-            self.process.grant(n_cores)
-
     def ended(self, ending: TaskFinished) -> TaskOutcome:
         """Return how a task of the group ended."""
         task = self.unfinished.pop(ending.key)
@@ -303,12 +291,8 @@ class _Worker:
         return self._ended(task, ending.failure, ending.reason)
 
     def exited(self, message: ProcessExited) -> list[TaskOutcome]:
-        """Return the outcomes of the tasks that had not ended when the group's process did.
-
-        After an engine has failed, the process is ended too, so that the next group does not share
-        its state.
-        """
-        if self._must_restart:
+        """Return the outcomes of the tasks that had not ended when the group's process did."""
+        if self._must_restart:  # an engine has failed, and the next group must not share its state
             self.close()
         unfinished, self.unfinished = list(self.unfinished.values()), {}
         failure: Failure | None = None
@@ -349,15 +333,6 @@ class _Worker:
         return TaskOutcome(task, failure, reason, self.shared_device, self.largest.get(task.key))
 
 
-def _on_one_node(workers: Sequence[_Worker], n: int) -> list[_Worker]:
-    """Return the first ``n`` workers of one machine; none if no machine has so many."""
-    for worker in workers:
-        on_node = [other for other in workers if other.device.node == worker.device.node]
-        if len(on_node) >= n:
-            return on_node[:n]
-    return []
-
-
 def priority(group: TaskGroup) -> tuple[bool, float]:
     """Return what groups are sorted by: the baseline's runs first, then the longest first."""
     is_first = any(task.variant == BASELINE and task.action == "train" for task in group)
@@ -395,11 +370,9 @@ def plan(
 
 
 def least_memory(needed_mib: float, memories: Collection[float]) -> float:
-    """Return the memory that a device must have for a group that needs ``needed_mib``.
-
-    A group that needs more than any device has, or an unknown amount, gets the largest devices.
-    """
+    """Return the memory that a device must have for a group that needs ``needed_mib``."""
     sufficient = (memory for memory in memories if needed_mib <= USABLE * memory)
+    # What needs more than any device has, or an unknown amount, gets the largest devices
     return min(sufficient, default=_SHARE_OF_LARGEST * max(memories))
 
 

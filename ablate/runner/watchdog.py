@@ -65,11 +65,9 @@ class Watchdog(Generic[Worker]):
     turns, so that one may be silent because of another. Times in which this process was stopped
     itself do not count: between two calls of `overdue`, at most five seconds do.
 
-    Args:
-        stall_after: the limit in seconds; by default `FACTOR` times the longest silence so far in
-            this phase, of any worker, but at least `FEWEST_S`, or `FIRST_S` in a phase from which
-            the worker has sent nothing yet.
-        delay_s: that heartbeats may take to arrive.
+    The limit is ``stall_after``, or `FACTOR` times the longest silence so far in this phase, of any
+    worker, but at least `FEWEST_S`, or `FIRST_S` in a phase from which the worker has sent nothing
+    yet; and ``delay_s`` more, that heartbeats may take to arrive.
     """
 
     def __init__(

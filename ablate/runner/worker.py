@@ -1,16 +1,11 @@
 """A worker process: groups of tasks from standard input, messages to standard output.
 
-Started as ``python -m ablate.runner``; an empty line ends a group, whose tasks take turns. A later
-line with a number changes how many cores the group may keep busy, which is one at first.
-
-Importing PyTorch takes seconds and is done once: on Linux each group gets a fork of this process,
-which has not computed anything, so that no group affects the next one, even if it crashes. The
-process executes a group itself, and then ends, on other systems; to measure memory, which a fork
-shares; and if an import has opened a GPU, which no fork can use.
-
-The exit status of a group is 0 when all of its tasks have sent how they ended, failures included; 1
-when the failure of one task ended the process of all; and 130 when it was asked to stop. A group
-never outlives the process that started the worker.
+An empty line ends a group, whose tasks take turns; a later number changes how many cores it may
+keep busy. Importing PyTorch takes seconds: on Linux each group gets a fork of this process, which
+has not computed anything, so that no group affects the next one. The process executes a group
+itself, and then ends, on other systems; to measure memory, which a fork shares; and if an import
+has opened a GPU, which no fork can use. The exit status of a group is 0 when all tasks have sent
+how they ended, 1 when the failure of one ended the process of all, and 130 when it was stopped.
 """
 
 from __future__ import annotations
@@ -263,10 +258,9 @@ class _Cores:
         return min(self._n_granted, self._n_present)
 
     def listen(self) -> None:
-        """Read changes, and end the process at once when standard input ends.
+        """Read changes; end the process when standard input, and so the parent, has ended.
 
-        Standard input ends with the process that started the worker. This is how a worker ends on
-        other systems than Linux, and if the parent died before `die_with_parent`.
+        `die_with_parent` does that on Linux alone, and not if the parent died before.
         """
         for line in iter(_standard_input().readline, b""):
             self._n_granted = int(line)

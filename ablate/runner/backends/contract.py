@@ -42,15 +42,12 @@ class Backend(ABC):
     """Executes tasks, on this machine or on a cluster.
 
     A module of this package has a function ``open_backend``, which returns one.
-
-    Attributes:
-        worker_slots: one device for each process that may be at work at the same time. All are of
-            one kind, so that the speeds of rows can be compared; those on other machines have
-            `facts`, which were determined there.
-        remarks: what a user should know of the choice of devices, a sentence each.
     """
 
+    # One device for each process that may be at work at the same time. All are of one kind, so that
+    # the speeds of rows can be compared; those on other machines have `facts`, determined there.
     worker_slots: Sequence[Device]
+    # What a user should know of the choice of devices, a sentence each
     remarks: Sequence[str] = ()
 
     @abstractmethod
@@ -59,28 +56,20 @@ class Backend(ABC):
     ) -> AbstractContextManager[WorkerPool]:
         """Return a context with the pool of workers; its exit stops tasks that still run.
 
-        Args:
-            listener: is called when tasks start, and with their heartbeats.
-            grace_s: how long workers may take to save a checkpoint when they are stopped.
+        Workers that are stopped may take ``grace_s`` seconds to save a checkpoint.
         """
 
     def reattach(self, tasks: Sequence[Task], listener: ProgressListener) -> Iterable[TaskOutcome]:
-        """Yield the outcomes of tasks that earlier calls left running; none unless overridden.
+        """Yield the outcomes of those of some runs, and of their probes, that are still running.
 
-        Args:
-            tasks: the requested runs; their probes may be running too.
-            listener: is called with their heartbeats.
+        Earlier calls have left them so; there are none unless overridden.
         """
         return ()
 
     def detach(self, work: Sequence[Sequence[TaskGroup]]) -> None:
-        """Submit groups that run without this process, and raise; nothing unless overridden.
+        """Submit lists of groups, each for one job that runs without this process.
 
-        Args:
-            work: lists of groups, each of which one job executes in order.
-
-        Raises:
-            DetachedError: says how to follow the jobs.
+        A `DetachedError` then says how to follow the jobs. Nothing happens unless overridden.
         """
         return
 
@@ -98,7 +87,7 @@ class WorkerPool(Protocol):
         """Execute all tasks, the first groups first; yield each outcome when its task has ended.
 
         Args:
-            groups: tasks that share a process.
+            groups: tasks that share a process, in the order of their `priority`.
             is_exclusive: whether a group must have its device for itself.
             shares_cores: whether running groups may use the cores of idle worker slots.
 
@@ -128,11 +117,7 @@ class WorkerProcess(Protocol):
         """Yield the messages of the process; the last is a `ProcessExited`, once it has ended."""
 
     def print_stacks(self, reason: str) -> None:
-        """Append its Python stacks to the log of its group, as far as that is possible.
-
-        Args:
-            reason: is in the log of the calling process; if the log is another, it comes first.
-        """
+        """Append a reason, if the log is of another machine, and its Python stacks to its log."""
 
     def abort(self) -> None:
         """Kill a process that has stopped working; `messages` reports that, with what is left."""

@@ -37,12 +37,7 @@ NAMES = tuple(BACKENDS)
 
 
 def open_backend(name: str, request: BackendRequest) -> Backend:
-    """Return the backend with this name, ready for tasks.
-
-    Raises:
-        SpecError: if there is none, if it lacks a package, or if an option belongs to another one.
-        DeviceError: if it lacks the device.
-    """
+    """Return the backend with this name, ready for tasks."""
     if name not in BACKENDS:
         raise SpecError(no_such("backend", name, NAMES))
     entry = BACKENDS[name]
