@@ -228,7 +228,7 @@ def parse_message(line: str) -> Message:
         if data.get("progress") is not None:
             data["progress"] = Progress(**data["progress"])
         return kind(**data)
-    except (AttributeError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"not a message of a worker: {line!r}") from error
 
 

@@ -148,14 +148,6 @@ def test_durations_are_short(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
 
 
-def test_no_line_is_more_than_two_minutes_away(watch: Clock, task: MakeTask) -> None:
-    display, job = _started(task, watch)
-    for now, n_lines in ((60.0, 1), (119.0, 1), (121.0, 2), (200.0, 2), (242.0, 3)):
-        watch.now = now
-        display.heartbeat(job, training_at(step=1))
-        assert len(_text(display).splitlines()) == n_lines
-
-
 def test_a_phase_without_heartbeats_is_not_silent(watch: Clock, task: MakeTask) -> None:
     display, job = PlainDisplay(_console(), watch), task("none")
     display.expect([job], "training 1 run", 1)
@@ -220,12 +212,3 @@ def test_the_time_left_stays_in_sixty_columns(watch: Clock, task: MakeTask) -> N
     assert any("a_row" in line and "0:30 left" in line for line in lines)
     assert "0 of 1" in lines[-1]
     assert max(map(len, lines)) <= 60
-
-
-def test_rounds_are_counted(watch: Clock, task: MakeTask) -> None:
-    display = LiveDisplay(_console(is_terminal=True), watch)
-    jobs = [replace(task(name), action="probe", round=5) for name in ("one", "two")]
-    display.expect(jobs, "", 1)
-    display.started(jobs[0], CPU)
-    display.console.print(display._render())
-    assert "round 6, row 0 of 2" in _text(display)

@@ -6,7 +6,6 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from safetensors import SafetensorError
@@ -15,11 +14,10 @@ from typer.testing import CliRunner
 from ablate.cli.app import app
 from ablate.errors import StoreError
 from ablate.runner import run
-from ablate.runner.run import run_one
 from ablate.runner.task import Task
 from ablate.store import Store
 from tests.made_up_runs import EXPERIMENT
-from tests.runner.conftest import SMALL, MakeTask, small_spec
+from tests.runner.conftest import SMALL, MakeTask, finish, small_spec
 
 KEY = "0123456789abcdef"
 
@@ -32,10 +30,6 @@ def small(task: MakeTask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ta
     return task("none", key=KEY, spec=spec)
 
 
-def _run(task: Task) -> dict[str, Any]:
-    return run_one(task, Store(task.results), lambda *_: None, lambda: False)
-
-
 @pytest.fixture(params=[0o077, 0o002], ids=oct)
 def umask(request: pytest.FixtureRequest) -> Iterator[int]:
     """Return a umask that the process has during a test."""
@@ -45,7 +39,7 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 def test_files_and_folders_keep_the_umask(umask: int, small: Task, tmp_path: Path) -> None:
-    assert _run(small)["status"] == "done"
+    assert finish(small, Store(small.results))["status"] == "done"
     cache, results = tmp_path / "cache", Store(small.results).path(KEY)
     paths = [*cache.rglob("*"), *results.rglob("*")]
     assert results / "model.safetensors" in paths
@@ -63,7 +57,7 @@ def test_a_full_disk_is_told_of_the_model_as_of_other_files(
 
     monkeypatch.setattr(run, "save_model", fail)
     with pytest.raises(StoreError, match=r"model\.safetensors: cannot be written: .*No space left"):
-        _run(small)
+        finish(small, Store(small.results))
     record = Store(small.results).load(KEY) or {}
     assert record["status"] == "failed"
     assert "model.safetensors: cannot be written" in record["error"]

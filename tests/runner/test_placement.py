@@ -1,4 +1,4 @@
-"""Where runs go on devices of different memory, and in which order; the clock is virtual."""
+"""Which runs share a process, on which device they go, and in which order."""
 
 from __future__ import annotations
 
@@ -6,21 +6,26 @@ import math
 import queue
 import random
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
+import torch
 
+from ablate.registry import Plugin
 from ablate.runner import pool as pool_module
 from ablate.runner.backends.contract import Backend
-from ablate.runner.devices import Device, DeviceFacts
+from ablate.runner.backends.local import Local
+from ablate.runner.devices import Device, DeviceFacts, memory_mib
 from ablate.runner.pool import Pool, plan
-from ablate.runner.schedule import Limits, schedule
+from ablate.runner.schedule import Limits, pack_tasks, schedule
+from ablate.runner.streams import MOST_ON_CUDA
 from ablate.runner.task import Message, ProcessExited, Task, TaskGroup
 from ablate.store import Store
-from tests.runner.conftest import MEASURED, Diary, FakeProcess, MakeTask, small_spec
+from tests.runner.conftest import MEASURED, Diary, FakeProcess, FakeWorkers, MakeTask, small_spec
 
 GIB = 1024.0
 MEMORIES = [gib * GIB for gib in (80, 80, 48, 48, 24, 24, 16, 16)]
@@ -216,3 +221,152 @@ def test_what_is_known_of_a_run_reaches_the_worker(task: MakeTask) -> None:
     sent = task("one", memory_mib=7.0, seconds=9.0)
     assert Task.from_line(sent.to_line()) == sent
     assert Task.from_line(task("two").to_line()) == task("two")
+
+
+class Needs(NamedTuple):
+    """What a run needs of a device."""
+
+    runs_at_once: int = 1
+    memory_mib: float = math.inf
+
+
+NARROW, WIDE = Needs(3, 500.0), Needs(1, 2000.0)
+ROWS = {"narrow": NARROW, "wide": WIDE, "small": Needs(100, 10.0)}
+PROBE = {"train_peak_mib": 700.0, "decode_peak_mib": 1000.0, "runs_at_once": 4.0}
+ROWS |= {"unknown": Needs(), "requested": Needs(8)}  # neither was probed
+
+
+def _at_once(task: Task) -> int:
+    return ROWS[task.variant.split()[0]].runs_at_once
+
+
+def _packed(
+    names: Sequence[str],
+    make: MakeTask,
+    n_worker_slots: int = 1,
+    memories: Sequence[float] = (math.inf,),
+) -> list[int]:
+    """Return the sizes of the groups."""
+    tasks = [
+        make(f"{name} {number}", memory_mib=ROWS[name].memory_mib)
+        for number, name in enumerate(names)
+    ]
+    groups = pack_tasks(tasks, n_worker_slots, _at_once, memories)
+    assert [each.key for group in groups for each in group] == [each.key for each in tasks]
+    assert all(each.runs_per_process == len(group) for group in groups for each in group)
+    return [len(group) for group in groups]
+
+
+@pytest.mark.parametrize(
+    ("names", "n_worker_slots", "expected"),
+    [
+        (["narrow"] * 4 + ["wide", "narrow"], 1, [3, 1, 1, 1]),
+        (["narrow"] * 4 + ["wide", "narrow"], 3, [2, 2, 1, 1]),  # no slot has more than its share
+        (["small"] * 35, 1, [16, 16, 3]),
+        (["small", "narrow", "small", "small"], 1, [3, 1]),
+    ],
+)
+def test_the_speed_of_a_row_limits_how_many_runs_share_a_process(
+    names: list[str], n_worker_slots: int, expected: list[int], task: MakeTask
+) -> None:
+    assert MOST_ON_CUDA == 16
+    assert _packed(names, task, n_worker_slots) == expected
+
+
+@pytest.mark.parametrize(
+    ("memory_mib", "expected"),
+    [
+        (10_000.0, [3, 3, 1]),
+        (1900.0, [3, 3, 1]),  # 0.8 x 1900 = 1520
+        (1800.0, [2, 2, 2, 1]),  # 0.8 x 1800 = 1440
+        (1000.0, [1] * 7),
+        (100.0, [1] * 7),  # whether one fits, only it can tell
+    ],
+)
+def test_runs_that_share_a_process_fit_into_four_fifths_of_the_device(
+    memory_mib: float, expected: list[int], task: MakeTask
+) -> None:
+    assert _packed(["narrow"] * 7, task, memories=[memory_mib]) == expected
+
+
+def test_a_row_that_was_not_probed_has_a_gpu_for_itself(task: MakeTask) -> None:
+    assert _packed(["unknown"] * 3, task, memories=[80_000.0]) == [1, 1, 1]
+    assert _packed(["unknown", "small", "small"], task, memories=[80_000.0]) == [1, 2]
+
+
+def test_a_number_that_is_asked_for_holds_for_rows_that_were_not_probed(task: MakeTask) -> None:
+    assert _packed(["requested"] * 9, task, memories=[80_000.0]) == [8, 1]
+    assert _packed(["requested", "small", "small"], task, memories=[80_000.0]) == [3]
+    assert _packed(["requested", "narrow", "narrow"], task, memories=[1000.0]) == [2, 1]
+
+
+def test_tasks_with_other_plugins_or_isolated_ones_share_no_process(task: MakeTask) -> None:
+    plugin = Plugin("a.py", sha256="0", module="a")
+    tasks = [task("one"), task("two", plugins=(plugin,)), task("three", plugins=(plugin,))]
+    groups = pack_tasks(tasks, 1, lambda _: 3, [math.inf])
+    assert [len(group) for group in groups] == [1, 2]
+    tasks = [task("one"), task("two"), task("three", isolation="process"), task("four")]
+    assert [len(group) for group in pack_tasks(tasks, 1, lambda _: 3, [math.inf])] == [2, 1, 1]
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Device]]:
+    """Pretend that there are GPUs of some memory, in MiB."""
+
+    def make(*memories: int) -> list[Device]:
+        actual = [SimpleNamespace(total_memory=memory * 2**20) for memory in memories]
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: actual[index])
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+        devices = [Device("cuda", index) for index in range(len(memories))]
+        assert [memory_mib(device) for device in devices] == list(memories)
+        return devices
+
+    return make
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("memories", "runs_per_process", "expected"),
+    [
+        ((16_384,), None, {4, 2}),
+        ((16_384,), 2, {2}),  # --jobs
+        ((16_384,), 6, {6}),
+        ((4096,), None, {3}),  # 0.8 x 4096 = 3277 MiB
+        ((4096,), 6, {3}),
+        ((16_384, 2048), None, {1}),  # they fit on the smallest, and may come to it
+        ((16_384, 1024), None, {3}),  # they fit on the largest alone: three for each worker
+    ],
+)
+def test_runs_are_packed_for_the_smallest_device_that_has_room_for_one(
+    memories: tuple[int, ...],
+    runs_per_process: int | None,
+    expected: set[int],
+    task: MakeTask,
+    gpus: Callable[..., list[Device]],
+    fake: FakeWorkers,
+) -> None:
+    fake.store.save_probe("row", {**MEASURED, **PROBE})
+    tasks = [task("done", key=f"r{n}", probe="row") for n in range(6)]
+    backend = Local(gpus(*memories), fake.command)
+    schedule(tasks, backend, fake.store, fake.diary, Limits(runs_per_process))
+    assert set(fake.diary.runs_per_process) == expected
+
+
+def test_no_group_exceeds_a_limit(task: MakeTask) -> None:
+    generator, sizes = torch.Generator().manual_seed(0), set[int]()
+    for _ in range(50):
+        drawn = torch.randint(1, 9, (20,), generator=generator).tolist()
+        needs = {f"r{n}": Needs(1 + at_once, 100.0 * at_once) for n, at_once in enumerate(drawn)}
+        tasks = [task(key, memory_mib=needs[key].memory_mib) for key in needs]
+        for group in pack_tasks(tasks, 2, lambda each: needs[each.key].runs_at_once, [2000.0]):  # noqa: B023
+            of_group = [needs[each.key] for each in group]
+            assert len(group) == 1 or sum(each.memory_mib for each in of_group) <= 1600.0
+            assert len(group) <= min(16, *(each.runs_at_once for each in of_group))
+            sizes.add(len(group))
+    assert max(sizes) > 1
+
+
+def test_runs_that_fit_on_the_large_devices_alone_are_packed_for_these(task: MakeTask) -> None:
+    assert _packed(["wide", "narrow", "narrow"], task, memories=[1000.0, 10_000.0]) == [1, 1, 1]
+    assert _packed(["narrow"] * 4, task, memories=[1800.0, 10_000.0]) == [2, 2]
+    assert _packed(["narrow"] * 4, task, memories=[600.0, 10_000.0]) == [3, 1]

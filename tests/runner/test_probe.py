@@ -1,4 +1,4 @@
-"""The probe of a row in real workers, over several rounds, and what is saved of them."""
+"""Probes: the speed and memory of a row, and what records hold of them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,29 @@ import statistics
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from ablate.config import RunSpec
+from ablate.runner import probe as module
+from ablate.runner import provenance
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device
 from ablate.runner.pool import GRACE_S, Pool
-from ablate.runner.probe import n_rounds_of, probe_one, sessions_of
+from ablate.runner.probe import (
+    add_speeds,
+    lacks_speed,
+    n_rounds_of,
+    probe_key,
+    probe_one,
+    rounds_of,
+    sessions_of,
+    update_speeds,
+)
 from ablate.runner.task import Task, one_per_process
 from ablate.store import Store
 from tests.runner.conftest import SPEEDS, Diary, MakeTask, small_spec
-
-pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture
@@ -34,6 +45,7 @@ def _rounds_in_turn(probe: Task, pool: Pool) -> Iterator[bool]:
         yield worker.process.is_running
 
 
+@pytest.mark.e2e
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere every round is a new process")
 def test_the_first_round_has_a_process_of_its_own_and_each_adds_its_speeds(
     store: Store, diary: Diary, probe: Task
@@ -55,6 +67,7 @@ def test_the_first_round_has_a_process_of_its_own_and_each_adds_its_speeds(
         assert min(known["rounds"][name]) > 0
 
 
+@pytest.mark.e2e
 def test_rounds_of_another_session_are_left_alone(store: Store, probe: Task) -> None:
     probe_one(probe, store, lambda *_: None)
     before = store.load_probe("row")
@@ -73,3 +86,107 @@ def test_rounds_of_another_session_are_left_alone(store: Store, probe: Task) -> 
 @pytest.mark.parametrize("known", [None, {}, {"train_peak_mib": 1.0}])
 def test_a_row_without_rounds_has_not_been_measured(known: dict[str, float] | None) -> None:
     assert n_rounds_of(known) == 0
+
+
+CPU = Device("cpu")
+MEASURED = {"train_target_tokens_per_second": 7.0, "decode_sentences_per_second": 3.0}
+
+
+def saved(task: Task, store: Store, **changes: Any) -> Task:
+    """Save the record of a run of this machine, which is done, and return its task."""
+    record: dict[str, Any] = {"hash": task.key, "status": "done", "error": None, "test": {}}
+    made = {"versions": provenance.versions(), "hardware": provenance.hardware_of(CPU)}
+    store.path(task.key).mkdir(parents=True, exist_ok=True)
+    store.save({**record, **made, **changes})
+    return task
+
+
+def speed_of(task: Task, store: Store) -> Any:
+    return (store.load(task.key) or {}).get("speed")
+
+
+def test_a_record_that_lacks_its_speed_gets_it(store: Store, task: MakeTask) -> None:
+    run = saved(task("row", key="0123456789abcdef"), store)
+    assert not lacks_speed(run, store, CPU), "nothing has been measured"
+    store.save_probe(run.probe, {**MEASURED, "session": "now", "train_peak_mib": 9.0})
+    assert lacks_speed(run, store, CPU)
+    add_speeds([run], store, CPU)
+    assert speed_of(run, store) == {**MEASURED, "session": "now"}
+    assert (store.load(run.key) or {})["memory"] == {"train_peak_mib": 9.0}
+    assert not lacks_speed(run, store, CPU)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"status": "diverged"},
+        {"hardware": {"cpu": "another"}},
+        {"versions": {"torch": "0.1"}},
+        {"speed": {"decode_sentences_per_second": 1.0}},
+    ],
+)
+def test_other_records_keep_what_they_have(
+    changes: dict[str, Any], store: Store, task: MakeTask
+) -> None:
+    """Of runs that have not ended well, of other machines, and those that have a speed."""
+    run = saved(task("row", key="0123456789abcdef"), store, **changes)
+    store.save_probe(run.probe, {**MEASURED, "session": "now"})
+    before = speed_of(run, store)
+    add_speeds([run], store, CPU)
+    assert speed_of(run, store) == before
+
+
+def test_new_speeds_replace_those_of_earlier_runs(store: Store, task: MakeTask) -> None:
+    run = saved(task("row", key="0123456789abcdef"), store, speed={"session": "then"})
+    store.save_probe(run.probe, {**MEASURED, "session": "now"})
+    of_another = {run.probe: replace(run, session="another")}
+    update_speeds([run], of_another, store, CPU)
+    assert speed_of(run, store) == {"session": "then"}, "it was not measured in this call"
+    attempts = {run.probe: replace(run, session="now")}
+    update_speeds([replace(run, fresh=True)], attempts, store, CPU)
+    assert speed_of(run, store) == {"session": "then"}, "it will be trained again"
+    update_speeds([run], attempts, store, CPU)
+    assert speed_of(run, store) == {**MEASURED, "session": "now"}
+
+
+def test_rows_take_turns_and_every_second_round_goes_backwards(task: MakeTask) -> None:
+    rows = [task("a"), task("b"), task("c")]
+    order = [one for (one,) in rounds_of(rows, 3)]
+    assert [each.variant for each in order] == [*"abc", *"cba", *"abc"]
+    assert [each.round for each in order] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert {each.n_rounds for each in order} == {3}
+    assert len({each.session for each in order}) == 1
+
+
+def test_a_probe_is_named_after_what_speed_depends_on() -> None:
+    """Not the seed; the content of a corpus of files, but of no other, and the engine."""
+
+    def key(engine: str = "eager", fingerprint: str = "", **changes: Any) -> str:
+        spec = RunSpec.model_validate(small_spec(**changes))
+        return probe_key(spec, CPU, "fp32", engine, fingerprint)
+
+    assert key() == key(seed=2) == key(fingerprint="another")
+    assert key() != key(engine="compiled")
+    assert key() != key(decoding="beam")
+    files: dict[str, Any] = {"name": "files", "src": "en", "tgt": "de"}
+    files |= {"train": ["a", "b"], "dev": ["a", "b"], "tests": {"test": ["a", "b"]}}
+    of_one, of_other = (key(fingerprint=each, corpus=files) for each in ("1", "2"))
+    assert of_one != of_other
+
+
+def test_each_round_adds_its_speeds_and_medians_are_of_all(
+    store: Store, task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speeds = iter([5.0, 9.0, 6.0])
+
+    def measure(*_: Any) -> dict[str, float]:
+        return {**dict.fromkeys(MEASURED, next(speeds)), "train_peak_mib": 1.0}
+
+    monkeypatch.setattr(module, "_measure", measure)
+    row = task("row", key="row", spec=small_spec(), action="probe", session="now")
+    for number in range(3):
+        probe_one(replace(row, round=number), store, lambda *_: None)
+    known = store.load_probe("row") or {}
+    for name in MEASURED:
+        assert known["rounds"][name] == [5.0, 9.0, 6.0]
+        assert known[name] == statistics.median([5.0, 9.0, 6.0])

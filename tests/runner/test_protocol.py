@@ -29,10 +29,9 @@ from ablate.measuring import SentenceStatistics
 from ablate.model import Transformer, assemble
 from ablate.runner import run
 from ablate.runner.run import run_one
-from ablate.runner.task import Task
 from ablate.store import Store
 from ablate.training.loop import Job, train
-from tests.runner.conftest import SMALL, small_spec
+from tests.runner.conftest import SMALL, small_spec, task_of
 
 SPEC = small_spec(model={**SMALL["model"], "dropout": {"residual": 0.1}})
 TESTS = ["test", "test_long", "test_novel"]
@@ -60,17 +59,7 @@ class Finished:
 def finish(folder: Path, **changes: Any) -> Finished:
     """Execute a run of `SPEC` with changes."""
     spec = {**SPEC, **changes}
-    task = Task(
-        action="train",
-        key="0123456789abcdef",
-        experiment="protocol",
-        variant="none",
-        spec=spec,
-        device="cpu",
-        precision="fp32",
-        results=folder,
-        probe="none",
-    )
+    task = task_of(folder, "none", spec=spec)
     jobs: list[Job] = []
     first: dict[str, torch.Tensor] = {}
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 from torch import distributed
@@ -46,8 +45,9 @@ from tests.runner.conftest import (
     Diary,
     FakeProcess,
     MakeTask,
+    assert_same,
     changed_worker,
-    curve_of,
+    finish,
     small_spec,
 )
 
@@ -272,20 +272,6 @@ def _other_ranks(process: int) -> list[int]:
     return [int(child) for child in file.read_text(encoding="ascii").split()]
 
 
-def _numbers(store: Store, key: str) -> tuple[pd.DataFrame, Any]:
-    """Return the curve of a run without its times, and its scores."""
-    record = store.load(key)
-    assert record is not None
-    assert record["status"] == "done", record["error"]
-    return curve_of(store, key), (record["dev"], record["test"])
-
-
-def _assert_same(store: Store, key: str, other: str) -> None:
-    (curve, scores), (expected, of_other) = _numbers(store, key), _numbers(store, other)
-    pd.testing.assert_frame_equal(curve, expected, check_exact=True)
-    assert scores == of_other
-
-
 class TestWithProcesses:
     """Real ranks."""
 
@@ -304,15 +290,15 @@ class TestWithProcesses:
                 (other,) = _other_ranks(os.getpid())
                 os.kill(other, signal.SIGKILL)
 
-        run_one(make("whole"), store, lambda *_: None, lambda: False)
+        finish(make("whole"), store)
         with pytest.raises(RankLostError, match="rank 1 of 2: killed by signal 9") as lost:
             run_one(make("cut"), store, kill, lambda: False)
         assert lost.value.failure == "killed"
         assert _other_ranks(os.getpid()) == []
         assert (store.path("cut") / "checkpoint.pt").exists()
         assert (store.load("cut") or {})["status"] == "oom"
-        run_one(make("cut"), store, lambda *_: None, lambda: False)
-        _assert_same(store, "cut", "whole")
+        finish(make("cut"), store)
+        assert_same(store, "cut", "whole")
 
     @BOTH
     def test_a_stopped_run_goes_on_with_the_same_numbers(self, make: Make, store: Store) -> None:
@@ -322,11 +308,11 @@ class TestWithProcesses:
             calls.append(None)
             return len(calls) == 20
 
-        run_one(make("whole"), store, lambda *_: None, lambda: False)
+        finish(make("whole"), store)
         with pytest.raises(StoppedError):
             run_one(make("cut"), store, lambda *_: None, should_stop)
-        run_one(make("cut"), store, lambda *_: None, lambda: False)
-        _assert_same(store, "cut", "whole")
+        finish(make("cut"), store)
+        assert_same(store, "cut", "whole")
 
     def test_what_goes_wrong_in_another_rank_is_the_reason(
         self, make: Make, store: Store, monkeypatch: pytest.MonkeyPatch
@@ -341,7 +327,7 @@ class TestWithProcesses:
 
         monkeypatch.setattr(Distributed, "forward_backward", fail_elsewhere)
         with pytest.raises(RankLostError, match="rank 1 of 2: MemoryError: no room") as lost:
-            run_one(make("cut"), store, lambda *_: None, lambda: False)
+            finish(make("cut"), store)
         assert lost.value.failure == "memory"
 
     def test_a_rank_that_does_not_answer_is_not_waited_for_without_end(
@@ -399,10 +385,10 @@ class TestWithProcesses:
         assert len(killed) == 1
         assert diary.runs_per_process == [1, 2, 2, 1, 1]  # the run is repeated
         for undisturbed in (make("whole"), task("alone", spec=small)):
-            run_one(undisturbed, store, lambda *_: None, lambda: False)
-        _assert_same(store, "run", "whole")
+            finish(undisturbed, store)
+        assert_same(store, "run", "whole")
         for key in "abc":
-            _assert_same(store, key, "alone")
+            assert_same(store, key, "alone")
 
     def test_a_rank_that_sleeps_is_in_the_log_and_its_run_is_repeated(
         self, make: Make, diary: Diary, store: Store
@@ -412,14 +398,14 @@ class TestWithProcesses:
         backend = Local([Device("cpu")] * 2, command, stall_after=10.0)
         schedule([make("run"), make("whole")], backend, store, diary, Limits(probes=False))
         assert diary.begun == ["run", "whole", "run"]
-        _assert_same(store, "run", "whole")
+        assert_same(store, "run", "whole")
         log = (store.path("run") / "log.txt").read_text(encoding="utf-8")
         assert "in sleep_once" in log
         assert "its process was killed" in log
 
     @BOTH
     def test_torchrun_starts_the_ranks_of_the_same_run(self, make: Make, store: Store) -> None:
-        run_one(make("whole"), store, lambda *_: None, lambda: False)
+        finish(make("whole"), store)
         file = store.results / "task.json"
         file.write_text(make("torchrun").to_line(), encoding="utf-8")
         start = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
@@ -427,4 +413,4 @@ class TestWithProcesses:
         environment = {**os.environ, **Device("cpu").environment()}
         for _ in ("trains", "finds the run done"):
             subprocess.run([*start, *ranks], check=True, timeout=120, env=environment)
-            _assert_same(store, "torchrun", "whole")
+            assert_same(store, "torchrun", "whole")

@@ -100,6 +100,17 @@ def cluster(cache: Path) -> Iterator[Any]:
         yield cluster
 
 
+@pytest.fixture(params=[True, False], ids=["shared folder", "bundles"])
+def is_shared(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Return whether nodes find the folder of results."""
+    if not request.param:
+        describe = relay.describe_node
+        monkeypatch.setattr(
+            ray_backend, "describe_node", lambda kind, _: describe(kind, Path("/nowhere"))
+        )
+    return request.param
+
+
 def _run(results: Path, **options: Any) -> Store:
     """Make the reduced experiment; return where it is."""
     chosen = api.RunOptions(
@@ -156,20 +167,13 @@ def _lose(cluster: Any, run: RunningTask) -> str:
     return run.device
 
 
-@pytest.mark.parametrize("is_shared", [True, False], ids=["shared folder", "bundles"])
 def test_a_run_whose_node_is_lost_is_repeated_to_the_very_same_numbers(
     is_shared: bool,
     cluster: Any,
     local: dict[str, Any],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    if not is_shared:
-        describe = relay.describe_node
-        monkeypatch.setattr(
-            ray_backend, "describe_node", lambda kind, _: describe(kind, Path("/nowhere"))
-        )
     options = {"backend": "ray", "backend_options": {"address": cluster.address}}
     with _disturbed(tmp_path, partial(_lose, cluster)) as lost:
         _run(tmp_path, probes=not is_shared, probe_seconds=0.0, **options)
@@ -186,20 +190,13 @@ def test_a_run_whose_node_is_lost_is_repeated_to_the_very_same_numbers(
     assert _left_workers() == []
 
 
-@pytest.mark.parametrize("is_shared", [True, False], ids=["shared folder", "bundles"])
 def test_a_stopped_worker_is_repeated_to_the_very_same_numbers(
     is_shared: bool,
     cluster: Any,
     local: dict[str, Any],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    if not is_shared:
-        describe = relay.describe_node
-        monkeypatch.setattr(
-            ray_backend, "describe_node", lambda kind, _: describe(kind, Path("/nowhere"))
-        )
     options = {"backend": "ray", "backend_options": {"address": cluster.address}}
     with _disturbed(tmp_path, _stop_a_fork) as stopped:
         _run(tmp_path, probes=False, stall_after=10.0, **options)

@@ -21,7 +21,7 @@ from ablate.runner.devices import Device
 from ablate.runner.run import run_one
 from ablate.runner.task import Task
 from ablate.store import Store
-from tests.runner.conftest import SMALL, MakeTask, small_spec
+from tests.runner.conftest import SMALL, MakeTask, finish, small_spec
 
 pytestmark = pytest.mark.e2e
 
@@ -39,10 +39,6 @@ SPEC = {
 def job(task: MakeTask) -> Task:
     spec = RunSpec.model_validate(SPEC).model_dump(mode="json")
     return task("none", key=KEY, spec=spec)
-
-
-def _run(task: Task, store: Store) -> dict[str, Any]:
-    return run_one(task, store, lambda *_: None, lambda: False)
 
 
 def _raising(error: BaseException) -> Any:
@@ -80,10 +76,10 @@ def test_a_failure_is_a_record_with_its_reason_and_what_was_known(
     measured = {"train_peak_mib": 7.0, "decode_sentences_per_second": 9.0, "n_src": 5}
     store.save_probe(job.probe, measured | turns)
     if status == "diverged":
-        _run(job, store)
+        finish(job, store)
     else:
         with pytest.raises(type(error), match=re.escape(str(error))):
-            _run(job, store)
+            finish(job, store)
     record = store.load(KEY) or {}
     assert (record["status"], record["error"]) == (status, reason)
     assert record["memory"] == {"train_peak_mib": 7.0}
@@ -99,7 +95,7 @@ def test_bits_are_per_character_of_what_is_left_of_the_references(
     model = {**SMALL["model"], "dims": {**SMALL["model"]["dims"], "max_len": 8}}
     spec = small_spec(model=model, training={**SMALL["training"], "steps": 1})
     text = prepare(RunSpec.model_validate(spec)).text.tests["test_long"].tgt
-    scores = _run(task("cut", key=KEY, spec=spec), store)["test"]["test_long"]
+    scores = finish(task("cut", key=KEY, spec=spec), store)["test"]["test_long"]
     table = pd.read_csv(store.path(KEY) / "sentences.test_long.csv")
     words = [line.split()[:8] for line in text]  # seven tokens of a sentence are left
     assert (table["characters"] <= [len(" ".join(of)) for of in words]).all()
@@ -112,7 +108,7 @@ def test_being_stopped_leaves_no_record(
 ) -> None:
     monkeypatch.setattr(run, "prepare", _raising(StoppedError("stopped")))
     with pytest.raises(StoppedError):
-        _run(job, store)
+        finish(job, store)
     assert store.load(KEY) is None
     with pytest.raises(StoppedError, match="before reading the corpus"):
         run_one(job, store, lambda *_: None, lambda: True)
@@ -121,7 +117,7 @@ def test_being_stopped_leaves_no_record(
 def test_what_was_done_meanwhile_is_not_done_again(job: Task, store: Store) -> None:
     done = {"hash": KEY, "status": "done", "test": {}}
     store.save(done)
-    assert _run(job, store) == store.load(KEY) == done
+    assert finish(job, store) == store.load(KEY) == done
 
 
 def test_a_second_try_keeps_the_checkpoint_and_a_fresh_one_does_not(
@@ -141,7 +137,7 @@ def test_a_second_try_keeps_the_checkpoint_and_a_fresh_one_does_not(
     store.save({"hash": KEY, "status": "failed"})
     for again in (job, replace(job, fresh=True)):
         with pytest.raises(DataError, match="again"):
-            _run(again, store)
+            finish(again, store)
     assert observed == [["checkpoint.pt", "lock", "log.txt", "snapshots"], ["lock", "log.txt"]]
 
 
@@ -154,10 +150,10 @@ def test_the_record_of_a_run_that_other_code_began_is_not_of_this_code(
     with pytest.raises(StoppedError):
         run_one(task, store, lambda *report: progress.extend(report[1:2]), lambda: any(progress))
     monkeypatch.undo()
-    record = _run(task, store)
+    record = finish(task, store)
     assert (record["status"], record["git"]["code"]) == ("done", "of yesterday")
     assert provenance.stale_reason(record, Device("cpu")) == "the code has changed since"
-    again = _run(replace(task, fresh=True), store)
+    again = finish(replace(task, fresh=True), store)
     assert again["git"]["code"] == provenance.code_digest()
 
 

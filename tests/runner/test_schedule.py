@@ -62,11 +62,6 @@ def test_rows_are_probed_by_turns_then_every_seed_is_trained(
     assert "no message" not in fake.diary.signs
 
 
-def test_there_are_more_rounds_while_they_take_no_time(fake: FakeWorkers, task: MakeTask) -> None:
-    fake.run([task("done")], limits=MANY_ROUNDS)
-    assert n_rounds_of(fake.store.load_probe("done")) == MOST_ROUNDS
-
-
 def test_nothing_is_measured_unless_wanted(fake: FakeWorkers, task: MakeTask) -> None:
     limits = Limits(probes=False)
     schedule([task("done")], Local([CPU], fake.command), fake.store, fake.diary, limits)
@@ -92,23 +87,10 @@ def test_a_row_that_fails_gets_no_more_turns_until_the_next_time(
     probes = [line for line in fake.journal() if line.startswith("probe")]
     assert probes.count("probe tires 1") == 2
     assert probes.count("probe done 1") == MOST_ROUNDS
+    assert n_rounds_of(fake.store.load_probe("done")) == MOST_ROUNDS
+    assert fake.status("tires") == "done"
     fake.run([task("tires", key="again", probe="tires"), task("done")])
     assert fake.journal().count("probe tires 1") == 4
-
-
-def test_a_row_that_was_measured_often_enough_is_not_measured_again(
-    fake: FakeWorkers, task: MakeTask
-) -> None:
-    fake.store.save_probe("done", MEASURED)
-    fake.run([task("done")])
-    assert fake.journal() == ["train done 1"]
-
-
-def test_rows_are_measured_again_beside_one_that_is_new(fake: FakeWorkers, task: MakeTask) -> None:
-    fake.store.save_probe("old", MEASURED)
-    fake.run([task("done old", probe="old"), task("done new")])
-    sessions = {(fake.store.load_probe(key) or {})["session"] for key in ("old", "done-new")}
-    assert len(sessions) == 1
 
 
 def _done(store: Store, key: str, **keys: object) -> None:
@@ -194,12 +176,6 @@ def test_a_run_that_is_removed_meanwhile_gets_no_speed(
     add_speeds([task("done base", key="base", probe="base")], store, CPU)
     assert [record is None for record in seen] == [False, True]
     assert load("base") is None
-
-
-def test_two_places_are_used_at_the_same_time(fake: FakeWorkers, task: MakeTask) -> None:
-    tasks = [task("meets one", key="meet1"), task("meets two", key="meet2")]
-    fake.run(tasks, n_slots=2)
-    assert [fake.status(key) for key in ("meet1", "meet2")] == ["done", "done"]
 
 
 LASTING_WORKER = """
@@ -351,12 +327,6 @@ def test_a_worker_sees_its_device_alone_and_one_thread(
         record = fake.store.load(str(device))
         assert record is not None
         assert json.loads(record["error"]) == dict(zip(names, (visible, "1"), strict=True))
-
-
-def test_a_probe_that_fails_does_not_stop_the_run(fake: FakeWorkers, task: MakeTask) -> None:
-    fake.run([task("unprobed")])
-    assert fake.store.load_probe("unprobed") is None
-    assert fake.status("unprobed") == "done"
 
 
 def test_runs_that_share_a_process_all_end(fake: FakeWorkers, task: MakeTask) -> None:

@@ -111,10 +111,10 @@ def test_the_script_asks_for_what_the_command_asks_for(
         _open(tmp_path, monkeypatch, **options) as backend,
         pytest.raises(
             DetachedError,
-            match=r"2 tasks submitted: 2 jobs \(7\)\n.* --detach follows(.|\n)*ablate status",
+            match=r"2 tasks submitted: 2 jobs \(7\)\n.* --detach and --fresh follows(.|\n)*status",
         ),
     ):
-        backend.detach([one_per_process([task("a")]), one_per_process([task("b")])])
+        backend.detach([one_per_process([task(name, fresh=name == "b")]) for name in "ab"])
     script = (commands / "script").read_text().splitlines()
     directives = {line.removeprefix("#SBATCH --") for line in script if line.startswith("#SBATCH")}
     logs = tmp_path / "slurm" / "logs"
@@ -169,16 +169,6 @@ def test_the_end_of_an_attached_call_cancels_its_jobs(
     assert (commands / "cancelled").read_text().splitlines()[0] == "7_0 7_1"
     assert "2 jobs (7) cancelled; with --detach they would go on" in capsys.readouterr().err
     assert not backend.queue.folder.exists()
-
-
-def test_jobs_that_go_on_are_followed_by_a_call_that_begins_none_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: MakeTask, commands: Path
-) -> None:
-    with (
-        _open(tmp_path, monkeypatch, detach="yes") as backend,
-        pytest.raises(DetachedError, match="same command without --detach and --fresh follows"),
-    ):
-        backend.detach([one_per_process([task("a", fresh=True)])])
 
 
 def test_a_cluster_that_takes_no_jobs_is_named(

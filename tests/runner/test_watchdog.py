@@ -10,9 +10,7 @@ import re
 import signal
 import sys
 from collections.abc import Iterator
-from typing import Any
 
-import pandas as pd
 import pytest
 
 from ablate.processes import descendants
@@ -41,7 +39,7 @@ from tests.runner.conftest import (
     Diary,
     FakeProcess,
     MakeTask,
-    curve_of,
+    assert_same,
     small_spec,
     training_at,
 )
@@ -300,21 +298,13 @@ def test_a_stopped_process_is_reported_and_changes_no_number(
     runs = [task(name, spec=spec, probe="measured") for name in ("run", "next")]
     limits = Limits(runs_per_process=1, probes=False)
     schedule(runs, Local([CPU], stall_after=10.0), store, stalls, limits)
-    assert _numbers(store, "run")[1] == _numbers(store, "next")[1]
-    pd.testing.assert_frame_equal(_numbers(store, "run")[0], _numbers(store, "next")[0])
+    assert_same(store, "run", "next")
     log = store.path("run").joinpath("log.txt").read_text(encoding="utf-8")
     assert f"process {stopped[0]} is stopped (SIGSTOP): it prints no stack" in log
     assert stalls.begun == (["run", "next", "run"] if is_fork else ["run", "next"])
     assert ("run" in dict(stalls.silences)) == is_fork
     assert len(stalls.notes) == (0 if is_fork else 1)
     assert not set(stopped) & set(descendants(os.getpid()))
-
-
-def _numbers(store: Store, key: str) -> tuple[pd.DataFrame, Any]:
-    record = store.load(key)
-    assert record is not None
-    assert record["status"] == "done", record["error"]
-    return curve_of(store, key), (record["dev"], record["test"])
 
 
 def test_phases_are_dated_and_progress_comes_every_half_minute(
