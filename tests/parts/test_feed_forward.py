@@ -241,7 +241,7 @@ def test_experts_take_tokens_in_order_up_to_their_capacity(
 ) -> None:
     """First choices before second ones, and no padding; by counting one token after the other."""
     x, is_token = tokens_of(3, 7)
-    shared = {"n_shared": 2} if name == "shared_experts" else {}
+    shared: dict[str, Any] = {"n_shared": 2} if name == "shared_experts" else {}
     part = feed_forward(name, d_ff=H, top_k=top_k, capacity=capacity, **shared).train()
     assert (part.router.bias, len(part.experts)) == (None, 4)
     room = [math.ceil((capacity or 100) * top_k * int(is_token.sum()) / 4)] * 4
