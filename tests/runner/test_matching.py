@@ -11,6 +11,8 @@ import pytest
 
 from ablate import config
 from ablate.config import Experiment, RunSpec
+from ablate.data.batches import Batches
+from ablate.data.prepare import prepare
 from ablate.errors import SpecError
 from ablate.registry import load_plugin, temporary_registrations
 from ablate.runner.match import (
@@ -178,3 +180,45 @@ def test_a_training_lasts_for_steps_epochs_or_tokens() -> None:
     ):
         changed = training.model_copy(update=changes)
         assert target_tokens(changed, per_batch=100, batches_per_epoch=5) == tokens
+
+
+@pytest.mark.parametrize(
+    ("power", "target", "is_measured", "tried"),
+    [
+        (1, 1000, False, [512, 1024, 1000]),
+        (1, 100, False, [128, 64, 100]),
+        (2, 1000, False, [512, 1024, 992, 1000]),
+        (2, 1000, True, [512, 1024, 992]),  # as near as it is measured
+        (1, 520, True, [512]),
+    ],
+)
+def test_a_target_is_passed_by_doubling_and_found_on_the_line_between(
+    tmp_path: Path, power: int, target: int, is_measured: bool, tried: list[int]
+) -> None:
+    loaded, values = experiment(tmp_path, tolerance=0.02), list[int]()
+
+    def cost(run: RunSpec) -> float:
+        values.append(run.model.feed_forward.options["d_ff"])
+        return float(values[-1] ** power)
+
+    aim = float(target**power)
+    assert solve(loaded, loaded.rows[1], cost, aim, is_measured=is_measured) == tried[-1]
+    assert values == [256, 256, *tried]  # first as it is
+
+
+def test_a_training_costs_the_operations_of_its_steps(tmp_path: Path) -> None:
+    spec = experiment(tmp_path).rows[0].spec
+    count = CostCounter("flops")
+
+    def cost(**length: int | None) -> float:
+        training = spec.training.model_copy(update={"steps": None, **length})
+        return count(spec.model_copy(update={"training": training}))
+
+    prepared = prepare(spec)
+    n_tokens = int(prepared.train.tgt.lengths.sum())
+    n_batches = len(
+        Batches(prepared.train, spec.training.batch_tokens, 0).of_epoch(0, 0).epoch(0, 0)
+    )
+    assert cost(epochs=2) / cost(steps=1) == pytest.approx(2 * n_batches)
+    assert cost(steps=n_batches) == pytest.approx(cost(target_tokens=n_tokens))
+    assert cost(steps=3, accumulate=2) == pytest.approx(cost(steps=6))
