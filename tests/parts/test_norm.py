@@ -134,6 +134,13 @@ def test_what_training_starts_from(name: str, formula: Callable[[Tensor], Tensor
     torch.testing.assert_close(fresh(name).double()(x), formula(x), atol=0, rtol=1e-7)
 
 
+def test_all_parameters_of_norms_are_trained() -> None:
+    sizes = {"layer": 2 * D, "rms": D, "annotated": 2 * D, "scale": 1, "dyt": 2 * D + 1}
+    for name in NAMES:
+        trained = [p.numel() for p in norm(name).parameters() if p.requires_grad]
+        assert sum(trained) == sizes.get(name, 0), name
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("width", [3, D])
 def test_norms_have_their_width_and_keep_the_shape(name: str, width: int) -> None:

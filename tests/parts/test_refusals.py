@@ -52,8 +52,9 @@ MODELS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
      r"top_k \(4\) of 4 experts leaves nothing to choose"),
     *(({"sharing": {"name": name, "n_blocks": n}, "n_layers": n},
        {"sharing": {"name": name, "n_blocks": n}, "n_layers": n + 1},
-       f"{n} blocks for the {n} layers of the encoder share nothing")
-      for name, n in (("sequence", 2), ("cycle", 3), ("cycle_reversed", 2))),
+       f"{n} blocks for the {n} layers of the encoder share nothing; choose {instead}, more")
+      for name, n, instead in (("sequence", 2, "block"), ("cycle_reversed", 2, "block"),
+                               ("cycle", 3, r"fewer blocks \(n_blocks\)"))),
     ({"residual": "rezero"}, {"residual": "rezero", "norm": "none"},
      r"set the encoder's norm \(.*\) to none, or choose rezero_norm"),
     ({"residual": {"name": "parallel", "shared_norm": False}, "norm": "none"},
@@ -62,7 +63,7 @@ MODELS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("refused", "accepted", "reason"), MODELS)
+@pytest.mark.parametrize(("refused", "accepted", "reason"), MODELS, ids=str)
 def test_a_model_that_cannot_be_is_refused(
     refused: dict[str, Any], accepted: dict[str, Any], reason: str
 ) -> None:
@@ -101,3 +102,5 @@ def test_a_schedule_that_cannot_be_is_refused(
 ) -> None:
     with pytest.raises(RefusedError, match=reason):
         build(Schedule, choose(Schedule, name, **options), Dims.model_validate(sizes()), 1000)
+    bounds = {"lr": 0.1, "min_lr": 0.1} if "min_lr" in options else {"warmup": 2}
+    build(Schedule, choose(Schedule, name, **bounds), Dims.model_validate(sizes()), 1000)

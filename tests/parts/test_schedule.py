@@ -40,6 +40,8 @@ WSD = {"lr": 1.0, "warmup": 100, "decay": 0.4, "min_lr": 0.1}
 @pytest.mark.parametrize(
     ("name", "options", "rates"),
     [
+        ("noam", {"d_model": 512, "factor": 2.0, "warmup": 8000},
+         {4000: 1024 * 0.5 * 512**-1.5 * 8000**-0.5, 32_000: 2 * 512**-0.5 * 32_000**-0.5}),
         # fairseq's InverseSquareRootSchedule, version 0.12.3, at its updates 1, 2, ..., 7
         ("inverse_sqrt", {"lr": 1.0, "warmup": 4, "init_lr": 0.2, "delay": 1},
          {1: 0.2, 2: 0.4, 3: 0.6, 4: 0.8, 5: 1.0, 6: 0.8944271909999159, 7: 0.8164965809277261}),
