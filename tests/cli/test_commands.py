@@ -67,7 +67,7 @@ def test_help_goes_to_standard_output(ablate: Ablate, words: list[str]) -> None:
     assert all(f"─ {name} ─" in done.stdout for name in ("Ray", "Slurm")) == (words[0] == "run")
 
 
-def test_every_part_is_listed_with_its_source(
+def test_parts_are_listed_with_their_sources_and_by_name(
     ablate: Ablate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Costs, "of", lambda *_: None)  # to count takes a while
@@ -75,6 +75,9 @@ def test_every_part_is_listed_with_its_source(
     for slot, table in slots().items():
         for name, entry in table.items():
             assert re.search(rf"^{name}\*? .*{re.escape(entry.source)}", text, re.MULTILINE), slot
+    named = json.loads(ablate("parts", "none", "--json").stdout)
+    with_none = [(slot, "none") for slot, table in slots().items() if "none" in table]
+    assert {(part["slot"], part["name"]) for part in named} == set(with_none)
 
 
 def test_a_slot_is_listed_for_programs_and_as_a_page(ablate: Ablate) -> None:
@@ -95,16 +98,6 @@ def test_a_part_is_shown_with_its_options(ablate: Ablate) -> None:
     assert "model:\n      position: sinusoidal\n" in shown
     assert all(line == line.rstrip() for line in shown.splitlines())
     assert ablate("parts", "sinusoidal").stdout == shown
-
-
-def test_a_name_in_several_slots_is_listed_of_each(
-    ablate: Ablate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Costs, "of", lambda *_: None)
-    listed = json.loads(ablate("parts", "none", "--json").stdout)
-    with_none = {slot for slot, table in slots().items() if "none" in table}
-    assert {part["slot"] for part in listed} == with_none
-    assert {part["name"] for part in listed} == {"none"}
 
 
 def test_corpora_are_listed_and_shown(ablate: Ablate) -> None:

@@ -16,7 +16,7 @@ import torch
 
 from ablate import api
 from ablate.cli.app import app
-from ablate.doctor import CheckResult, Diagnosis, examine, hardware
+from ablate.doctor import CheckResult, Diagnosis, examine
 from ablate.doctor.examination import Check, run_in_process
 from ablate.doctor.results import Target, broken, not_applicable, ok, warning
 from ablate.errors import AblateError
@@ -84,16 +84,6 @@ def test_only_devices_that_cuda_reaches_are_checked(
     assert len(diagnosis.results) == 1 + n_checked
 
 
-def test_a_missing_device_is_a_result_and_no_device_is_checked(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    checks = (Check("gpus", hardware.gpus), Check("speed", _fails, 30.0, ("cpu", "cuda")))
-    diagnosis = examine("cuda", tmp_path, checks=checks)
-    assert [(r.name, r.outcome) for r in diagnosis.results] == [("gpus", "broken")]
-    assert "no GPU that PyTorch can use" in diagnosis.results[0].sentence
-
-
 @pytest.mark.parametrize("name", ["gpu", "cuda:x", "auto:1", "cpu:3"])
 def test_a_misspelt_device_is_a_wrong_input(name: str, tmp_path: Path) -> None:
     with pytest.raises(AblateError, match=f"no device is called '{name}'"):
@@ -113,28 +103,29 @@ def doctor(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str]]:
     def run(results: tuple[CheckResult, ...], *words: str) -> tuple[int, str]:
-        arguments: dict[str, Any] = {}
-
         def fake(**options: Any) -> Diagnosis:
-            arguments.update(options)
+            assert options == {"device": "auto", "results": Path("results")}
             return Diagnosis(results)
 
         monkeypatch.setattr(api, "doctor", fake)
         with pytest.raises(SystemExit) as ended:
             app(["doctor", *words])
-        assert arguments == {"device": "auto", "results": Path("results")}
         assert isinstance(ended.value.code, int)
         return ended.value.code, capsys.readouterr().out
 
     return run
 
 
-def test_the_table_has_a_line_for_each_check(doctor: Callable[..., tuple[int, str]]) -> None:
+def test_each_check_has_a_line_and_a_value(doctor: Callable[..., tuple[int, str]]) -> None:
     status, output = doctor(RESULTS)
     assert status == 1
     for result in RESULTS:
         assert any(result.outcome in x and result.sentence in x for x in output.splitlines())
     assert "This machine is not fit: 1 of 4 checks broken, with 1 warning." in output
+    status, output = doctor(RESULTS, "--json")
+    report = json.loads(output)
+    assert (status, report["is_fit"]) == (1, False)
+    assert report["checks"] == [asdict(result) for result in RESULTS]
 
 
 def test_a_fit_machine_ends_with_0(doctor: Callable[..., tuple[int, str]]) -> None:
@@ -142,13 +133,6 @@ def test_a_fit_machine_ends_with_0(doctor: Callable[..., tuple[int, str]]) -> No
     status, output = doctor(both)
     assert status == 0
     assert all(text in output for text in ("speed cuda:0", "speed cuda:1", "This machine is fit."))
-
-
-def test_json_is_for_scripts(doctor: Callable[..., tuple[int, str]]) -> None:
-    status, output = doctor(RESULTS, "--json")
-    report = json.loads(output)
-    assert (status, report["is_fit"]) == (1, False)
-    assert report["checks"] == [asdict(result) for result in RESULTS]
 
 
 def _of(code: str, target: Target, limit_s: float = 30.0) -> CheckResult:

@@ -34,15 +34,6 @@ def test_a_range_holds_versions(version_range: str, present: str, is_allowed: bo
     assert allows(SpecifierSet(version_range), present) is is_allowed
 
 
-def test_every_requirement_of_ours_can_be_read() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    for text in project["dependencies"]:
-        ((name, version_range),) = ranges([text]).items()
-        assert f"{name}{version_range}" == text.replace(" ", "")
-        assert allows(version_range, metadata.version(name))
-    assert allows(SpecifierSet(project["requires-python"]), platform.python_version())
-
-
 def test_this_environment_is_as_declared_unless_python_is_old(
     monkeypatch: pytest.MonkeyPatch, target: Target
 ) -> None:
@@ -50,7 +41,8 @@ def test_this_environment_is_as_declared_unless_python_is_old(
     result = software.libraries(target)
     assert result.outcome == "ok"
     assert result.figures["torch"] == metadata.version("torch")
-    assert "pyproject.toml" in result.sentence
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert len(result.figures) == len(project["dependencies"])
     monkeypatch.setattr(platform, "python_version", lambda: "3.10.4")
     result = software.python(target)
     assert result.outcome == "broken"
