@@ -71,7 +71,7 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
             check_engine(selection.whole, options.engine)
             fetch(selection.corpus)
             code_digest()  # of the code that is loaded: its files may change during the runs
-            _schedule(selection, records, backend, options, exports)
+            _schedule(selection, records, options, exports)
             records = stored(selection, lookup)
             missing = [run for run in selection.runs if key_of(run) not in records]
             if missing:
@@ -149,13 +149,10 @@ def _tasks(
 
 
 def _schedule(
-    selection: Selection,
-    records: Records,
-    backend: Backend,
-    options: RunOptions,
-    exports: Exports,
+    selection: Selection, records: Records, options: RunOptions, exports: Exports
 ) -> None:
-    store, device = options.store, backend.worker_slots[0]
+    store, backend = options.store, workers(options)[0]
+    device = backend.worker_slots[0]
     todo = _tasks(selection, records, device, options)
     runs_per_process = options.jobs if device.kind == "cuda" else 1
     limits = Limits(runs_per_process, options.probe_seconds, probes=options.probes)

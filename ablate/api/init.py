@@ -14,44 +14,7 @@ from ablate.errors import SpecError
 from ablate.registry import slots
 from ablate.wording import no_such
 
-_TEMPLATE = """\
-# Run it:               ablate run {file}
-# Show its cost first:  ablate plan {file}
-# List all parts:       ablate parts
-
-question: Does the model need to know where a token stands?
-
-# ---- the baseline: this file without its variants ----
-
-corpus: synthetic            # or {{name: multi30k, src: en, tgt: de}}; see `ablate corpora`
-tokenizer: {{name: word}}      # or {{name: bpe, vocab_size: 2000, joint: true}}
-
-model:
-  dims: {{d_model: 64, n_heads: 4, max_len: 128}}
-  n_layers: 2                # or {{encoder: 3, decoder: 1}}
-  position: sinusoidal
-  norm: layer
-  residual: pre
-  feed_forward: {{name: relu, d_ff: 128}}
-  dropout: {{embedding: 0.1, residual: 0.1}}
-
-training:
-  steps: 300                 # enough to see it work; raise it for reliable numbers
-  batch_tokens: 2048
-  schedule: {{name: inverse_sqrt, lr: 3e-3, warmup: 100}}
-
-decoding: greedy             # or {{name: beam, size: 5}}
-
-seeds: [1, 2]                # one run of every row with each
-
-# ---- the rows of the table: each is its difference from the baseline ----
-
-variants:
-  learned: {{model.position: learned}}
-  none:    {{model.position: none}}
-  # a part with options, and two changes in one row:
-  # rms_gelu: {{model.norm: rms, model.feed_forward.name: gelu}}
-"""
+_TEMPLATES = resources.files("ablate.templates")
 
 
 def init(name: str | None = None, *, part: str | None = None, study: str | None = None) -> Path:
@@ -78,7 +41,8 @@ def init(name: str | None = None, *, part: str | None = None, study: str | None 
         raise SpecError("init needs the name of an experiment, --from STUDY, or --part SLOT")
     else:
         path = _with_suffix(name, ".yaml", ".yml")
-        _write(path, _TEMPLATE.format(file=shlex.quote(str(path))))
+        text = (_TEMPLATES / "experiment.yaml").read_text(encoding="utf-8")
+        _write(path, text.replace("mine.yaml", shlex.quote(str(path))))
     return path
 
 
@@ -99,8 +63,7 @@ def _shipped(study: str) -> str:
 
 def _part_file(slot: str, name: str) -> str:
     """Return the text of a module with one part, under another name."""
-    folder = resources.files("ablate.templates")
-    files = sorted(file.name for file in folder.iterdir())
+    files = sorted(file.name for file in _TEMPLATES.iterdir() if file.name.endswith(".py"))
     names = [file.removesuffix(".py") for file in files if not file.startswith("_")]
     if slot not in names:
         raise SpecError(no_such("slot with a part to start from", slot, names))
@@ -109,7 +72,7 @@ def _part_file(slot: str, name: str) -> str:
         raise SpecError(f"{name!r} cannot be the name of a part; write it as in my_{slot}")
     if name in slots()[slot]:
         raise SpecError(f"there is a {slot} {name!r} already; choose another name")
-    text = (folder / f"{slot}.py").read_text(encoding="utf-8")
+    text = (_TEMPLATES / f"{slot}.py").read_text(encoding="utf-8")
     return text.replace(f"my_{slot}", name).replace(old, new)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ablate.api.corpora import text_of_runs
 from ablate.api.trained_run import LoadedRun
 from ablate.errors import SpecError
 from ablate.measuring.attention import AttentionMap, Similarity
@@ -60,7 +61,8 @@ def inspect(
         raise SpecError("the sentence is empty; give --sentence 'some words'")
     loaded = run if isinstance(run, LoadedRun) else LoadedRun(run, device=device, results=results)
     if sentence is None:
-        sentence = loaded.first_test_source()
+        first = next(iter(text_of_runs(loaded.spec.corpus, []).tests.values()))
+        sentence = next(line for line in first.src if line.strip())
     text = loaded.translate(sentence)[0] if target is None else target
     maps = loaded.attention(sentence, text)
     with_weights = {each.name for each in maps}

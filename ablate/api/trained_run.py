@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ablate.api.corpora import text_of_runs
 from ablate.api.translate import Translator
 from ablate.data.tokenizer import BOS
 from ablate.errors import SpecError
@@ -36,11 +35,6 @@ class LoadedRun:
         """Return the translation of every line, by the search that the run was tested with."""
         sources = [lines] if isinstance(lines, str) else lines
         return [best[0].text for best in self._translator.translate(sources)]
-
-    def first_test_source(self) -> str:
-        """Return the first source sentence of the run's first test set that has words."""
-        first = next(iter(text_of_runs(self.spec.corpus, []).tests.values()))
-        return next(line for line in first.src if line.strip())
 
     def attention(self, source: str, target: str | None = None) -> list[AttentionMap]:
         """Return the attention weights of all sub-layers for one sentence.

@@ -140,13 +140,12 @@ class _Timing:
                 session = measure([base, ours], self._backend, listener)
             speeds = [self._speeds(task, session) for task in (base, ours)]
             self._measured[ours.probe] = [a / b for a, b in zip(*speeds, strict=False)]
-        share = self._target_tokens(ours) / self._target_tokens(base)
-        self._ratios = [each * share for each in self._measured[ours.probe]]
+        n_base, n_ours = (
+            training_tokens(task.training, store.load_probe(task.probe) or {})
+            for task in (base, ours)
+        )
+        self._ratios = [each * (n_ours / n_base) for each in self._measured[ours.probe]]
         return statistics.median(self._ratios)
-
-    def _target_tokens(self, task: Task) -> float:
-        probe = self._lookup.store.load_probe(task.probe) or {}
-        return training_tokens(task.training, probe)
 
     def _speeds(self, task: Task, session: str) -> Sequence[float]:
         """Return the speed of a row in each round of a session."""

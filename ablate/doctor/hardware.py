@@ -170,7 +170,11 @@ def query_gpus() -> list[Gpu] | None:
             used_mib=_number(used),
             busy_percent=int(_number(busy)),
             is_mig=mig == "Enabled",
-            processes=tuple(_process(*row[1:]) for row in processes or () if row[0] == uuid),
+            processes=tuple(
+                f"{pid} {command.rpartition('/')[2]}, {_number(used_mib) / 1024:.1f} GiB"
+                for gpu_uuid, pid, used_mib, command in processes or ()
+                if gpu_uuid == uuid
+            ),
         )
         for uuid, name, driver, total, used, busy, mig in cards
     ]
@@ -194,7 +198,3 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         return 0.0
-
-
-def _process(pid: str, used: str, name: str) -> str:
-    return f"{pid} {name.rpartition('/')[2]}, {_number(used) / 1024:.1f} GiB"
