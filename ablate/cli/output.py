@@ -54,6 +54,11 @@ def echo_data(text: str) -> None:
     typer.echo(printable(text) if sys.stdout.isatty() else text)
 
 
+def echo_rendered(lines: Sequence[str]) -> None:
+    """Print lines that a `console_of_output` has rendered, with its colours."""
+    typer.echo("\n".join(lines))
+
+
 def echo_json(data: Any) -> None:
     """Print plain data as JSON."""
     echo(json_text(data))

@@ -10,7 +10,7 @@ import typer
 
 from ablate.cli import options
 from ablate.cli.guard import guarded
-from ablate.cli.output import console_of_output, echo, echo_json, waiting
+from ablate.cli.output import console_of_output, echo, echo_json, echo_rendered, waiting
 from ablate.errors import SpecError
 
 
@@ -73,4 +73,4 @@ def parts(  # noqa: PLR0913 - one argument for every option of the command
             else:
                 catalogue.overview(console, listed)
         lines = captured.get().splitlines()
-        typer.echo("\n".join(lines if console.is_terminal else map(str.rstrip, lines)))
+        echo_rendered(lines if console.is_terminal else [line.rstrip() for line in lines])
