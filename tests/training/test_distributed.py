@@ -61,6 +61,15 @@ class OfOneLength(Relu):
         return super().forward(x) if x.size(1) == self.length else x
 
 
+def model_of_one_length() -> Transformer:
+    """Return a model that uses some weights only in batches as long as the first one."""
+    OfOneLength.length = some_batch().src.size(1)
+    model = thin("feed_forward", "relu")
+    for layer in (*model.encoder.layers, *model.decoder.layers):
+        layer.feed_forward.__class__ = OfOneLength
+    return model
+
+
 @pytest.mark.parametrize("embedding", ["tied", "separate"])
 def test_a_single_rank_makes_the_gradient_of_the_eager_engine(
     embedding: str, one_rank: None
@@ -75,10 +84,7 @@ def test_a_single_rank_makes_the_gradient_of_the_eager_engine(
 @pytest.mark.parametrize("name", ["distributed", "fully_sharded"])
 def test_a_weight_may_be_used_in_one_batch_alone(name: str, one_rank: None) -> None:
     def gradient(name: str) -> list[Tensor | None]:
-        model = thin("feed_forward", "relu")
-        for layer in (*model.encoder.layers, *model.decoder.layers):
-            layer.feed_forward.__class__ = OfOneLength
-        engine = engine_of(name, model)
+        engine = engine_of(name, model_of_one_length())
         for _ in range(2):  # of an exchange that did not end, only the next one knows
             engine.optimizer.zero_grad()
             _gradient(engine, n_batches=2)
@@ -88,7 +94,6 @@ def test_a_weight_may_be_used_in_one_batch_alone(name: str, one_rank: None) -> N
         gradients = [weight.grad for weight in weights]
         return [None if x is None or not x.any() else x for x in gradients]
 
-    OfOneLength.length = some_batch().src.size(1)
     expected, actual = gradient("eager"), gradient(name)
     _assert_close(actual, expected)
 
@@ -217,12 +222,8 @@ class TestSeveralRanks:
 
     def test_a_weight_may_be_used_by_one_rank_and_in_one_batch_alone(self) -> None:
         def gradient(name: str) -> list[Tensor | None]:
-            model = thin("feed_forward", "relu")
-            for layer in (*model.encoder.layers, *model.decoder.layers):
-                layer.feed_forward.__class__ = OfOneLength
-            return _gradient(engine_of(name, model), n_batches=2)
+            return _gradient(engine_of(name, model_of_one_length()), n_batches=2)
 
-        OfOneLength.length = some_batch().src.size(1)
         expected = gradient("eager")
         for actual in in_ranks(2, lambda _: gradient("distributed")):
             _assert_close(actual, expected)

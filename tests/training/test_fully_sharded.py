@@ -26,7 +26,7 @@ from ablate.training.ranks import Ranks
 from tests.tiny import PAD, PARTS, mixed, mixtures, some_batch, thin, tiny
 from tests.training.in_ranks import in_ranks
 from tests.training.reversal import fresh, pairs, run, run_spec
-from tests.training.test_distributed import OfOneLength, engine_of, several_ranks
+from tests.training.test_distributed import engine_of, model_of_one_length, several_ranks
 from tests.training.test_engines import losses
 
 SPLIT = [(slot, name) for slot, name in PARTS if not lookup(slot, name).cls.batch_dependence]
@@ -251,12 +251,8 @@ class TestSeveralRanks:
 
     def test_a_weight_may_be_used_by_one_rank_and_in_one_batch_alone(self) -> None:
         def of(name: str) -> dict[str, Tensor]:
-            model = thin("feed_forward", "relu")
-            for layer in (*model.encoder.layers, *model.decoder.layers):
-                layer.feed_forward.__class__ = OfOneLength
-            return gradient(engine_of(name, model), n_batches=2)
+            return gradient(engine_of(name, model_of_one_length()), n_batches=2)
 
-        OfOneLength.length = some_batch().src.size(1)
         expected = of("eager")
         assert expected["encoder.layers.0.feed_forward.up.weight"].any()
         assert_close(in_ranks(2, lambda _: of("fully_sharded"))[0], expected)

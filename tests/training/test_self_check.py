@@ -18,7 +18,7 @@ from ablate.data.tokenizer import PAD
 from ablate.errors import EngineError
 from ablate.model import Transformer
 from ablate.registry import lookup, slots
-from ablate.training.engines import Eager, Engine, SelfCheck, make_engine
+from ablate.training.engines import Eager, Engine, SelfCheck, factory
 from ablate.training.engines import shards as shards_module
 from ablate.training.engines.data_parallel import DataParallel
 from ablate.training.engines.self_check import (
@@ -28,9 +28,9 @@ from ablate.training.engines.self_check import (
     _update_difference,
     compare,
 )
-from ablate.training.step import StepConfig, make_optimizer, set_lr
 from tests.tiny import OBJECTIVES, PARTS, fitted, mixed, mixtures, some_batch
-from tests.training.reversal import fresh, make_step_config, pairs, run, run_spec
+from tests.training.reversal import make_step_config, pairs, run, run_spec
+from tests.training.test_engines import prepared
 
 
 @pytest.fixture(autouse=True)
@@ -241,11 +241,8 @@ def test_it_leaves_no_trace(name: str) -> None:
     spec = run_spec(dropout=0.3, optimizer={"name": name})
 
     def after_two_steps(*, is_checked: bool) -> list[Any]:
-        model = fresh(spec).train()
-        optimizer = make_optimizer(spec, model)
-        set_lr(optimizer, 1e-3)
-        step_config = StepConfig.of(spec.training, "fp32")
-        engine = make_engine("data_parallel", model, step_config, optimizer)
+        engine, _ = prepared("data_parallel", spec)
+        model = engine.model
         torch.manual_seed(3)
         engine.step([reversal_batch()])
         if is_checked:
@@ -264,23 +261,17 @@ def test_it_leaves_no_trace(name: str) -> None:
 def test_workers_follow_into_evaluation_mode_and_back() -> None:
     """Dropout would else be drawn in a worker's half of the batch."""
     spec = run_spec(dropout=0.3)
-    model = fresh(spec).train()
-    optimizer = make_optimizer(spec, model)
-    set_lr(optimizer, 1e-3)
-    step_config = StepConfig.of(spec.training, "fp32")
     losses = []
     for n_checks in (0, 1):
+        engine, _ = prepared("data_parallel", spec)
         torch.manual_seed(spec.seed)
-        with closing(make_engine("data_parallel", model, step_config, optimizer)) as engine:
+        with closing(engine):
             engine.cores = 4
             engine.step([reversal_batch()])
             for _ in range(n_checks):
                 compare(engine, reversal_batch())
             torch.manual_seed(3)
             losses.append(float(engine.accumulate([reversal_batch()])[0].sum()))
-            model.load_state_dict(fresh(spec).state_dict())
-            optimizer.state.clear()
-            model.zero_grad()
     assert losses[0] == losses[1]
 
 
@@ -310,16 +301,8 @@ def test_a_run_is_checked_once_and_ends_as_without(
 def test_an_engine_that_is_wrong_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    accumulate = DataParallel.forward_backward
-
-    def wrong(self: DataParallel, batch: Batch, normalizer: int) -> Tensor:
-        losses = accumulate(self, batch, normalizer)
-        weight = self.model.get_parameter("encoder.layers.0.feed_forward.up.weight")
-        assert weight.grad is not None
-        weight.grad *= 1.01
-        return losses
-
-    monkeypatch.setattr(DataParallel, "forward_backward", wrong)
+    monkeypatch.setattr(_Wrong, "mistake", "gradient")
+    monkeypatch.setitem(factory._ENGINES, "data_parallel", _Wrong)
     with pytest.raises(EngineError, match=r"feed_forward.up.weight differs by 1.00%"):
         trained(tmp_path, "data_parallel")
     assert not list(tmp_path.glob("curve.csv"))
