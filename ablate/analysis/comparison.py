@@ -140,8 +140,8 @@ def compare(
 
     Args:
         values: of the runs that are done; a row may have none.
-        diverged: seeds of runs that diverged, by row.
-        is_score: whether a run that diverged counts as 0.
+        diverged: seeds of runs that diverged, by row; in a score they count as 0.
+        is_score: whether it is one.
     """
     failed = {row: set(diverged.get(row, ())) if diverged else set() for row in values}
     baseline, *others = values

@@ -71,16 +71,10 @@ def ratio(sums: Floats) -> Floats:
 
 
 def influences(statistics: NDArray[Any], score: Score) -> Floats:
-    """Return how much each sentence moves a score of the corpus, by leaving it out.
+    """Return how much each sentence moves a score of the corpus, (I,), by leaving it out.
 
-    Their mean is 0; their variance over I is the jackknife variance of the score.
-
-    Args:
-        statistics: of each sentence, (I, C), with I of at least 2.
-        score: of their sum.
-
-    Returns:
-        (I,), in the units of the score.
+    Their mean is 0; their variance over I is the jackknife variance of the score. The statistics
+    are (I, C); the score is one of their sum.
     """
     statistics = statistics.astype(np.float64)
     n = len(statistics)

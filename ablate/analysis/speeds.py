@@ -51,11 +51,9 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Speed:
-    """One row's speed, and how it compares with the baseline's.
+    """One row's speed in a typical round of ``n``, and how it compares with the baseline's.
 
     Attributes:
-        value: in a typical round, in the unit of the measurements.
-        n: rounds that measured it.
         ratio: ``value`` over the baseline's; None for the baseline.
         interval: of the ratio: Student's, of the logarithms of the rounds' own ratios; None for the
             baseline, and for fewer than two rounds of both.
@@ -84,11 +82,9 @@ def rounds_of(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Round
 
 
 def compare_speeds(rounds: Mapping[str, Sequence[float]]) -> dict[str, Speed]:
-    """Return the speed of every row.
+    """Return the speed of every row from its speeds by round, the baseline's first.
 
-    Args:
-        rounds: of each row, the baseline first, its measured speeds in the order of the rounds,
-            all above 0; a row that failed in a later round has fewer.
+    A row that failed in a later round has fewer.
     """
     logs = np.full((len(rounds), max(map(len, rounds.values()))), math.nan)
     for row, values in zip(logs, rounds.values(), strict=True):
@@ -107,10 +103,9 @@ def compare_speeds(rounds: Mapping[str, Sequence[float]]) -> dict[str, Speed]:
 
 
 def median_polish(values: Floats) -> Floats:
-    """Return the effect of each row of an additive table, with that of the middle round added.
+    """Return the effects (rows,) of an additive table, with that of the middle round added.
 
-    Args:
-        values: (rows, rounds), NaN where one is missing; no row is without a value.
+    The values (rows, rounds) are NaN where one is missing; no row is without a value.
     """
     rest = values.copy()
     rows, rounds = np.zeros(values.shape[0]), np.zeros(values.shape[1])

@@ -78,12 +78,7 @@ class Errors:
 
 
 def errors(model: TwoWay, values: Floats) -> Errors:
-    """Return the errors of the rows' differences from the baseline.
-
-    Args:
-        model: with degrees of freedom.
-        values: of one or more tables, (..., R, S).
-    """
+    """Return the errors of the rows' differences in tables (..., R, S); the model has a df."""
     pooled = model.variance(values)[..., None]
     own, df, stand_out = _own(model, values, pooled)
     moderated = (PRIOR_DF * pooled + df * own) / (PRIOR_DF + df)
@@ -117,9 +112,6 @@ def slack(n_rows: int, df: float) -> float:
     Args:
         n_rows: K.
         df: degrees of freedom of the pooled error; K (S - 1) in a whole table.
-
-    Returns:
-        1 or more.
     """
     of_rows = [np.interp(math.log(n_rows), np.log(ROWS), row) for row in _SLACK]
     shares = [0.0, *(1 / (seeds - 1) for seeds in reversed(SEEDS))]

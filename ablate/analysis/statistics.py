@@ -29,24 +29,13 @@ class Interval:
 
     @classmethod
     def of_mean(cls, mean: float, sd: float, n: int, above: float = (1 - LEVEL) / 2) -> Interval:
-        """Return Student's interval of a mean.
-
-        Args:
-            mean: of the values.
-            sd: their sample standard deviation.
-            n: how many they are, 2 or more.
-            above: the probability that the true mean lies above it, and that it lies below.
-        """
+        """Return Student's interval; the true mean is ``above`` it, or below, so rarely each."""
         return cls.around(mean, t_quantile(above, n - 1) * sd / math.sqrt(n))
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """One quantity over the seeds that have it.
-
-    Attributes:
-        values: by seed, never empty.
-    """
+    """One quantity over the seeds that have it, of which there is one at least."""
 
     values: Mapping[int, float]
 
@@ -80,11 +69,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Perplexity(Estimate):
-    """A perplexity over seeds; its standard deviation is that of the seeds' perplexities.
-
-    Attributes:
-        mean_nll: in nats per target token.
-    """
+    """A perplexity over seeds; its standard deviation is that of the seeds' perplexities."""
 
     mean_nll: float
 

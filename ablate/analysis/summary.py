@@ -33,7 +33,7 @@ class Summary:
 
     Attributes:
         outcomes: by seed, one of `STATUSES`.
-        errors: by seed, the reason of what did not end well, where the record has one.
+        errors: by seed, why a run did not end well.
         metrics: by name. Quality (``dev``, ``test``, ``train``) over the runs that are done;
             cost (``params``, ``flops``, ``speed``, ``memory``) over every run that has it.
             `TRAIN_FLOPS` is the product of what a token costs and the tokens; perplexities follow

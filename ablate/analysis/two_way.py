@@ -53,14 +53,10 @@ class TwoWay:
         self.df = int(cells.sum()) - rank
 
     def differences(self, values: Floats) -> Floats:
-        """Return every row's estimated difference from the baseline.
+        """Return every row's estimated difference (..., K) from the baseline of (..., R, S).
 
-        Args:
-            values: of one or more tables, (..., R, S); what is not observed is not read.
-
-        Returns:
-            (..., K); NaN where a difference is not estimable, exactly 0 where it is no more than
-            rounding.
+        NaN where a difference is not estimable, exactly 0 where it is no more than rounding. What
+        is not observed is not read.
         """
         effects = self._effects(self._zero_filled(values))
         differences = effects[..., 1:] - effects[..., :1]
@@ -91,9 +87,6 @@ class TwoWay:
         Where all errors are normal with one variance, the ratio follows the F distribution. The
         numerator is what the sum of squared residuals loses with the row, over the degrees of
         freedom that it loses.
-
-        Args:
-            values: of one or more tables, (..., R, S).
 
         Returns:
             The ratios, (..., R), NaN where nothing is left to compare with, and the degrees of

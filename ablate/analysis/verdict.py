@@ -34,15 +34,10 @@ class Verdict(StrEnum):
 def verdict(
     interval: Interval | None, negligible: float, *, higher_is_better: bool = True
 ) -> Verdict | None:
-    """Return the verdict on a row.
+    """Return the verdict on a row by its simultaneous interval; None without one.
 
-    An interval within the band is `Verdict.NO_DIFFERENCE` even where it leaves out 0: then the
-    difference is there, and known to be smaller than what the experiment calls negligible.
-
-    Args:
-        interval: the simultaneous one of the row less the baseline; None gives no verdict.
-        negligible: half the width of the band around 0, in the units of the metric, 0 or more.
-        higher_is_better: as of BLEU; False of losses.
+    An interval within the band, 0 ± ``negligible``, is `Verdict.NO_DIFFERENCE` even where it leaves
+    out 0: then the difference is there, and known to be smaller than what is called negligible.
     """
     if interval is None:
         return None

@@ -58,11 +58,10 @@ class Blessing(Frozen):
 
 @dataclass(frozen=True)
 class Context:
-    """What a check needs to know of the gate around it.
+    """What a check needs to know of the gate or the blessing around it.
 
     Attributes:
         name: of the check.
-        seeds: of this gate, or of this blessing.
         alpha: the check's share of the reference's false alarms.
         machine: the kind of machine that the reference was blessed on; empty while blessing.
     """
@@ -75,12 +74,10 @@ class Context:
 
 @dataclass(frozen=True)
 class Result:
-    """What a check finds in the runs of a gate.
+    """What a check finds in the runs of a gate, in words.
 
     Attributes:
-        measured: in words.
         failure: which number left which tolerance and by how much; None if the check passed.
-        remarks: what a reader should also know.
         tolerance: what is allowed, if that depends on the runs.
     """
 

@@ -26,12 +26,11 @@ class UnfitError(Exception):
 
 @dataclass(frozen=True)
 class Evidence:
-    """The runs of a gate.
+    """The runs of a gate, by row and seed.
 
     Attributes:
-        records: by row and seed.
-        losses: by row and seed, the training loss of the first steps, in nats per token.
-        repeats: by row and seed, the same runs once more with other rounding, while blessing.
+        losses: the training loss of the first steps, in nats per token.
+        repeats: the same runs once more with other rounding, while blessing.
     """
 
     records: Records

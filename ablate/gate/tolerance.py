@@ -109,9 +109,8 @@ def margins(std: float, n: int, promise: Promise) -> Margins:
 def power(std: float, n: int, promise: Promise) -> float:
     """Return the share of gates in which a true loss of ``promise.min_effect`` is caught.
 
-    Where this is at least ``promise.power``, and references that fall short are refused, a loss
-    goes through in a share of at most 1 - ``promise.power`` of all repetitions of reference and
-    gate, whatever the true standard deviation.
+    Where references that fall short of ``promise.power`` are refused, a loss goes through in at
+    most 1 - ``promise.power`` of all repetitions of reference and gate, whatever the true std.
     """
     unit = std * promise.standard_error(n)
     if unit == 0:

@@ -119,11 +119,7 @@ class Compared:
         return self.text("markdown")
 
     def text(self, form: str, width: int | None = None, *, is_coloured: bool = False) -> str:
-        """Return it in one of `FORMATS`.
-
-        Raises:
-            SpecError: if there is no such format.
-        """
+        """Return it in one of `FORMATS`."""
         if form not in FORMATS:
             raise SpecError(no_such("format", form, FORMATS))
         if form == "json":
@@ -309,16 +305,11 @@ class Compared:
         for each in sentences.most:
             before, after = (f"{score:.1f}" for score in each.scores)
             title = f"{each.row}, seed {each.seed}, line {each.line}: chrF {before} → {after}"
-            texts = {
-                "source": each.source,
-                "reference": each.reference,
-                "before": each.translations[0],
-                "after": each.translations[1],
-            }
-            lines += ["", title]
-            lines += ["```"] if form == "markdown" else []
-            lines += [f"  {label:<9}  {text}" for label, text in texts.items()]
-            lines += ["```"] if form == "markdown" else []
+            texts = each.source, each.reference, *each.translations
+            named = zip(("source", "reference", "before", "after"), texts, strict=True)
+            fence = ["```"] if form == "markdown" else []
+            shown = [f"  {label:<9}  {text}" for label, text in named]
+            lines += ["", title, *fence, *shown, *fence]
         return "\n".join(lines) + "\n"
 
     def _line(self, row: MatchedRow, metric: str) -> dict[str, Any]:

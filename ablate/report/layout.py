@@ -1,8 +1,7 @@
 """The table of an experiment, as cells.
 
-The first column names the row; then comes one column for each path of the spec that some row
-changes, or takes away by giving another key in its place. The baseline says what it has there, a
-variant only what it changes.
+After the names of the rows comes a column for each path of the spec that some row changes, or takes
+away by another key in its place. The baseline says what it has there, a variant what it changes.
 """
 
 from __future__ import annotations

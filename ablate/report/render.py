@@ -85,22 +85,14 @@ def render(
 
 
 def format_class(name: str) -> type[TableFormat]:
-    """Return the format of a name.
-
-    Raises:
-        SpecError: if there is none.
-    """
+    """Return the format of a name."""
     if name not in FORMATS:
         raise SpecError(no_such("format", name, FORMATS))
     return FORMATS[name]
 
 
 def format_of(path: Path, names: Iterable[str] = FORMATS) -> str:
-    """Return which format of these ``names`` the suffix of a file stands for.
-
-    Raises:
-        SpecError: if it stands for none.
-    """
+    """Return which format of these ``names`` the suffix of a file stands for."""
     by_suffix = {FORMATS[name].suffix: name for name in names if FORMATS[name].suffix}
     if path.suffix.lower() not in by_suffix:
         known = ", ".join(by_suffix)
@@ -109,11 +101,7 @@ def format_of(path: Path, names: Iterable[str] = FORMATS) -> str:
 
 
 def write_tables(table: Table, folder: Path) -> list[Path]:
-    """Write the files of all formats that have one, each whole or not at all.
-
-    Raises:
-        StoreError: if a file cannot be written.
-    """
+    """Write the files of all formats that have one, each whole or not at all."""
     paths = {name: folder / cls.file_name for name, cls in FORMATS.items() if cls.file_name}
     for name, path in paths.items():
         write_whole(path, render(table, name))

@@ -18,11 +18,7 @@ _STEPS = 20
 
 
 class ExactBlessing(Blessing):
-    """Numbers that must be repeated bit for bit.
-
-    Attributes:
-        values: hexadecimal, for every seed one for each step, or one in all.
-    """
+    """Hexadecimal numbers: for every seed one for each step, or one in all."""
 
     values: tuple[tuple[Text, ...], ...]
 
@@ -157,13 +153,8 @@ class Exact(Check):
         return percentage(self.rtol_other_machine)
 
     def _numbers(self, evidence: Evidence, seeds: Sequence[int]) -> list[list[float]]:
-        """Return what the check is about, by seed.
-
-        Raises:
-            UnfitError: if a run is not done, or has too few numbers.
-        """
-        metrics = evidence.summary(self.row, seeds).metrics
-        numbers = []
+        """Return what the check is about, by seed; refuse runs that have too few numbers."""
+        metrics, numbers = evidence.summary(self.row, seeds).metrics, []
         for seed in seeds:
             if self.measure == LOSSES:
                 of_seed = list(evidence.losses.get((self.row, seed), ()))[: self.n_values]

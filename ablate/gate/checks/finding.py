@@ -169,11 +169,7 @@ class FindingCheck(Directed):
         return Result(measured, failure, remarks)
 
     def _measured(self, evidence: Evidence, seeds: Sequence[int]) -> Effect:
-        """Return the effect that the runs show.
-
-        Raises:
-            UnfitError: if a run is not done that must be.
-        """
+        """Return the effect that the runs show; refuse runs that are not done and must be."""
         summaries = summarise(self.rows, seeds, evidence.records)
         worse, better = summaries if self.claim == "worse" else summaries[::-1]
         diverged = tuple(  # the seeds with which the row that is claimed to be worse diverged

@@ -98,11 +98,7 @@ class Paired(MeanCheck):
         repeats: tuple[float, ...],
         other: dict[str, Scalar],
     ) -> PairedBlessing:
-        """Return the tolerance that follows from values and repeats, one each for each seed.
-
-        Raises:
-            UnfitError: if it cannot be what the check promises.
-        """
+        """Return the tolerance that follows from values and repeats, one each for each seed."""
         return PairedBlessing(
             seeds=seeds,
             values=values,
@@ -134,12 +130,7 @@ class Paired(MeanCheck):
         return ReferenceSample(math.fsum(first) / len(first), math.sqrt(square), len(values))
 
     def _other_machine(self, evidence: Evidence, seeds: tuple[int, ...]) -> dict[str, Scalar]:
-        """Return the kind of machine of the repeats.
-
-        Raises:
-            UnfitError: if they are of several kinds or that of the blessed runs, or if the engine
-                of one has failed.
-        """
+        """Return the one kind of machine of the repeats, which is not that of the blessed runs."""
         other = machine(evidence.repeats[self.row, seeds[0]])
         for seed in seeds:
             repeat, record = (runs[self.row, seed] for runs in (evidence.repeats, evidence.records))

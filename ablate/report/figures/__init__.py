@@ -17,11 +17,7 @@ from ablate.report.results import Details
 
 
 def drawings(details: Details) -> Iterator[Drawing]:
-    """Yield every figure for which an experiment has the numbers.
-
-    Raises:
-        StoreError: if a file of a run cannot be read.
-    """
+    """Yield every figure for which an experiment has the numbers."""
     results = details.results
     diverged = [run for run, record in details.records.items() if record["status"] == "diverged"]
     first = results.sets[0] if results.sets else ""

@@ -35,6 +35,7 @@ def draw_attention(each: AttentionMap) -> Drawing:
     least, most = float(min(0.0, each.weights.min())), float(max(1.0, each.weights.max()))
     is_signed = least < -1e-6
     limits = (-max(-least, most), max(-least, most)) if is_signed else (0.0, most)
+    colours = "RdBu" if is_signed else "Blues"
     with look():
         size = (n_columns * (width + 0.3) + 1.0, n_lines * (height + 0.4) + 0.9)
         figure = Figure(figsize=size, layout="constrained")
@@ -43,13 +44,8 @@ def draw_attention(each: AttentionMap) -> Drawing:
             if head >= n_heads:
                 figure.delaxes(axes)
                 continue
-            image = axes.imshow(
-                each.weights[head],
-                cmap="RdBu" if is_signed else "Blues",
-                vmin=limits[0],
-                vmax=limits[1],
-                aspect="auto",
-            )
+            image = axes.imshow(each.weights[head], colours, aspect="auto")
+            image.set_clim(*limits)
             axes.set_title(f"head {head}", loc="left", fontsize=8, color=INK)
             axes.set_xticks(range(n_keys), each.keys, rotation=90, fontsize=6)
             axes.set_yticks(range(n_queries), each.queries, fontsize=6)

@@ -75,15 +75,8 @@ def draw_curves(
 
     Every seed is a thin line, the mean over those that did not diverge a thick one; a cross ends
     the line of a seed that diverged. Many rows have a panel each, with the baseline's mean in it.
-    The training loss is averaged over windows of steps.
-
-    Args:
-        experiment: its rows and seeds.
-        curves: the ``curve.csv`` of the runs, as far as there are any.
-        diverged: the runs that did.
-
-    Raises:
-        StoreError: if a curve cannot be read.
+    The training loss is averaged over windows of steps. The curves are the ``curve.csv`` of the
+    runs, as far as there are any.
     """
     rows = []
     faces = zip(cycle(COLOURS), cycle(DASHES), strict=False)  # told apart without colours too

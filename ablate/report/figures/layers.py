@@ -44,15 +44,7 @@ Means = Mapping[Point, float]
 
 
 def draw_layers(experiment: Experiment, files: Mapping[tuple[str, int], Path]) -> Drawing | None:
-    """Draw heat maps of layers over steps, two for each row; return None without records.
-
-    Args:
-        experiment: its rows and seeds.
-        files: the ``layers.csv`` of the runs.
-
-    Raises:
-        StoreError: if a file cannot be read.
-    """
+    """Draw heat maps of ``layers.csv`` over steps, two for each row; return None without files."""
     rows = {
         row.name: means
         for row in experiment.rows

@@ -64,14 +64,8 @@ def draw_lengths(
 ) -> Drawing | None:
     """Draw the differences in BLEU by length, a panel per row.
 
-    Args:
-        results: of the rows.
-        sentences: what each sentence contributes.
-        sources: of the first test set; bins are by their words, or without them by the tokens of
-            the references. Both are the same for all rows.
-
-    Returns:
-        None if too few sentences are kept to make two bins.
+    Bins are by the words of the sources of the first test set, or without these by the tokens of
+    the references. Returns None if too few sentences are kept to make two bins.
     """
     first = results.sets[0] if results.sets else ""
     statistics = {run: of[first] for run, of in sentences.items() if first in of}

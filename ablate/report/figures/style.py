@@ -132,9 +132,9 @@ class Drawing:
 
     Attributes:
         name: of its files, without a suffix.
-        title: what it shows, in a sentence without a full stop.
+        title: what it shows, without a full stop.
         figure: as drawn, within `look`.
-        numbers: a mapping for every line of its CSV, all with the same keys.
+        numbers: a mapping for every line of its CSV.
     """
 
     name: str
@@ -143,11 +143,7 @@ class Drawing:
     numbers: Sequence[Mapping[str, Any]]
 
     def save(self, folder: Path) -> list[Path]:
-        """Write it as SVG, PNG and CSV, each whole or not at all; return the files.
-
-        Raises:
-            StoreError: if a file cannot be written.
-        """
+        """Write it as SVG, PNG and CSV, each whole or not at all; return the files."""
         svg, png, numbers = (folder / f"{self.name}.{kind}" for kind in ("svg", "png", "csv"))
         for path in (svg, png):
             with writable(path), look(), atomic_write(path) as stream:

@@ -149,11 +149,7 @@ def json_of(content: Any) -> str:
 
 
 def _unchanged(table: Table, format_: str, columns: Sequence[str], known: Sequence[str]) -> Table:
-    """Return ``table`` as it is, for a format that does not hold its columns but its numbers.
-
-    Raises:
-        SpecError: if other columns are asked for than those ``known``, or the layout of a paper.
-    """
+    """Return ``table`` as it is, for a format that does not hold its columns but its numbers."""
     if len(columns) != 1 or columns[0] not in known:
         raise SpecError(
             f"--columns {','.join(columns)}: {format_} has {' or '.join(known)} columns"

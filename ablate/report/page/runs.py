@@ -56,11 +56,8 @@ def runs(details: Details) -> str:
     for summary in details.results.summaries:
         for seed, status in summary.outcomes.items():
             record = details.records.get((summary.name, seed), {})
-            texts = [
-                ("", str(seed)),
-                ("", status),
-                ("", f"<code>{escape(str(record.get('hash', NOTHING)))}</code>"),
-            ]
+            hash_ = f"<code>{escape(str(record.get('hash', NOTHING)))}</code>"
+            texts = [("", str(seed)), ("", status), ("", hash_)]
             for metric in measures:
                 known = summary.metrics.get(metric)
                 value = known.values.get(seed) if known else None
