@@ -28,7 +28,6 @@ from ablate.runner.backends.contract import Backend, BackendRequest, ClusterErro
 from ablate.runner.backends.relay import (
     NodeFacts,
     Relay,
-    RelayedMessage,
     describe_node,
     software_difference,
 )
@@ -209,7 +208,14 @@ class RayProcess:
                 for relayed in ray.get(receive.remote()):
                     if relayed.is_last:
                         self._ended.set()
-                    yield self._store_bundles(relayed)
+                    message = relayed.message
+                    try:
+                        for key, bundle in relayed.bundles.items():
+                            store_outputs(self._tasks[key], bundle)
+                    except (StoreError, OSError) as error:
+                        if isinstance(message, TaskFinished):
+                            message = TaskFinished(message.key, "other", str(error))
+                    yield message
         except (RayError, ConnectionError) as error:
             self._ended.set()
             yield self._exited(error)
@@ -232,16 +238,6 @@ class RayProcess:
 
     def close(self) -> None:
         return
-
-    def _store_bundles(self, relayed: RelayedMessage) -> Message:
-        """Write the bundles of a message into the store; return the message."""
-        try:
-            for key, bundle in relayed.bundles.items():
-                store_outputs(self._tasks[key], bundle)
-        except (StoreError, OSError) as error:
-            if isinstance(relayed.message, TaskFinished):
-                return TaskFinished(relayed.message.key, "other", str(error))
-        return relayed.message
 
     def _exited(self, error: Exception) -> ProcessExited:
         """Return how a process ended whose actor does not answer.

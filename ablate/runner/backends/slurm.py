@@ -15,7 +15,6 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -45,9 +44,10 @@ class SlurmBackend(Backend):
     def __init__(self, request: BackendRequest) -> None:
         self.options = read_options(request.options)
         self.results = request.results.absolute()
-        self.logs = _folder(self.results) / "logs"
+        self._folder = self.results / "slurm"
+        self.logs = self._folder / "logs"
         name = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}"
-        self.queue = TaskQueue(_folder(self.results) / name)
+        self.queue = TaskQueue(self._folder / name)
         self._request, self.stall_after = request, request.stall_after
         self._submitted: list[Any] = []
         self._running_elsewhere: set[str] = set()  # keys of tasks in jobs of earlier calls
@@ -148,7 +148,7 @@ class SlurmBackend(Backend):
 
     def _earlier_queues(self) -> list[TaskQueue]:
         """Return the queues of other calls, the oldest first."""
-        files = sorted(_folder(self.results).glob("*/jobs.json"))
+        files = sorted(self._folder.glob("*/jobs.json"))
         return [TaskQueue(f.parent) for f in files if f.parent != self.queue.folder]
 
     def _remove_finished_queues(self) -> None:
@@ -171,7 +171,7 @@ class SlurmBackend(Backend):
             )
 
     def _cached_facts(self) -> tuple[DeviceFacts, int] | None:
-        device = _read_json(_folder(self.results) / "devices.json").get(self._kind_of_nodes)
+        device = _read_json(self._folder / "devices.json").get(self._kind_of_nodes)
         if device is None:
             return None
         facts, n_slots = DeviceFacts(**device["facts"]), device["n_slots"]
@@ -193,10 +193,10 @@ class SlurmBackend(Backend):
             slurm_cluster.cancel([job], self.options.cluster)
             self.queue.remove()
             raise
-        file = _folder(self.results) / "devices.json"
+        file = self._folder / "devices.json"
         facts, n_slots = answer
         assert facts is not None, "the loop above waits for them"
-        device = {"facts": asdict(facts), "n_slots": n_slots}
+        device = _read_json(self.queue.folder / "device.json")
         content = {**_read_json(file), self._kind_of_nodes: device}
         write_whole(file, json.dumps(content, indent=1) + "\n")
         return facts, n_slots
@@ -252,10 +252,6 @@ class SlurmPool:
     def _submit(self, n_runs: int) -> None:
         if new := self._backend.submit(n_runs):
             self._listener.note(f"{_describe_jobs(new)} submitted; logs: {self._backend.logs}")
-
-
-def _folder(results: Path) -> Path:
-    return results / "slurm"
 
 
 def _read_json(file: Path) -> Mapping[str, Any]:

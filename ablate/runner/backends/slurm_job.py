@@ -125,19 +125,17 @@ class QueueJob:
                     entries.append(entry)  # runs for all slots, or one entry with probes
                     n_free -= entry.n_slots if entry.tasks[0].action == "train" else n_free
                 if entries:
-                    with self._listed(entries[0].tasks[0]) as writer.listener:
+                    first, none = entries[0].tasks[0], ProgressListener()
+                    listed: AbstractContextManager[ProgressListener] = nullcontext(none)
+                    if self.is_listed:
+                        listed = session_file(first.results, first.experiment, none)
+                    with listed as writer.listener:
                         _run_entries(entries, pool, writer)
                     idle_since = time.monotonic()
                 elif time.monotonic() - idle_since >= self.idle_s:
                     return
                 else:
                     time.sleep(_POLL_S)
-
-    def _listed(self, task: Task) -> AbstractContextManager[ProgressListener]:
-        """Return a context in which ``ablate status`` lists the job, if `is_listed`."""
-        if not self.is_listed:
-            return nullcontext(ProgressListener())
-        return session_file(task.results, task.experiment, ProgressListener())
 
     def _start(self, device: Device, group: TaskGroup) -> LocalProcess:
         """Start a worker with SIGUSR2 blocked, which would kill it."""

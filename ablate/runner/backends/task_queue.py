@@ -126,7 +126,13 @@ class TaskQueue:
         results of an earlier call. If the job is killed meanwhile, another one may execute an entry
         a second time, and skips its finished runs.
         """
-        begun = self._begun(job)
+        file, begun = self.folder / "messages" / f"{job}.jsonl", set[str]()
+        for line in file.read_bytes().splitlines() if file.exists() else ():
+            with suppress(ValueError):  # it was cut short
+                message = JobMessage.from_line(line)
+                phase = message.heartbeat.phase if message.heartbeat else WAITING
+                if message.kind == "ended" or phase != WAITING:
+                    begun.add(message.key)
         for path in (self.folder / "taken").glob(f"*.{job}"):
             goes_on = [
                 tuple(replace(task, fresh=task.fresh and task.key not in begun) for task in group)
@@ -134,17 +140,6 @@ class TaskQueue:
             ]
             self._write(path.stem, goes_on)
             path.unlink()
-
-    def _begun(self, job: str) -> set[str]:
-        """Return the keys of the tasks with which a job is past waiting for another process."""
-        file, keys = self.folder / "messages" / f"{job}.jsonl", set[str]()
-        for line in file.read_bytes().splitlines() if file.exists() else ():
-            with suppress(ValueError):  # it was cut short
-                message = JobMessage.from_line(line)
-                phase = message.heartbeat.phase if message.heartbeat else WAITING
-                if message.kind == "ended" or phase != WAITING:
-                    keys.add(message.key)
-        return keys
 
     def mark_ended(self, entry: Entry) -> None:
         """Move an entry that has ended, or will not be executed, to the ended ones."""
