@@ -164,11 +164,16 @@ def ablate(*words: str) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
+def checked(code: str) -> tuple[int, str]:
+    """Check a plugin of this code; return the exit status and what is printed."""
+    Path("mine.py").write_text(f"{HEAD}{code}\n", encoding="utf-8")
+    return ablate("check", "mine.py")[:2]
+
+
 @pytest.mark.parametrize("kind", BROKEN)
 def test_a_broken_contract_is_reported_in_a_sentence(kind: str) -> None:
     code, reason = BROKEN[kind]
-    Path("mine.py").write_text(f"{HEAD}{code}\n", encoding="utf-8")
-    status, out, _ = ablate("check", "mine.py")
+    status, out = checked(code)
     assert status == 1, out
     assert [part for part in reason.split("|") if part not in out] == []
     assert "Traceback" not in out
@@ -195,15 +200,12 @@ def test_a_plan_says_the_same_at_the_line_of_the_experiment(kind: str) -> None:
 
 
 def test_a_metric_without_its_package_breaks_no_contract() -> None:
-    score = "        raise UnavailableError('needs a package')\n"
-    Path("mine.py").write_text(f"{HEAD}{METRIC}{score}", encoding="utf-8")
-    status, out, _ = ablate("check", "mine.py")
+    status, out = checked(f"{METRIC}        raise UnavailableError('needs a package')")
     assert status == 0, out
 
 
 def test_kept_contracts_are_listed_and_a_missing_plugin_is_refused() -> None:
-    Path("mine.py").write_text(f"{HEAD}{NORM}{FORWARD}2 * x\n", encoding="utf-8")
-    status, out, _ = ablate("check", "mine.py")
+    status, out = checked(f"{NORM}{FORWARD}2 * x")
     assert status == 0
     assert out.startswith("norm mine: 11 of 11 contracts kept\n  kept: typed options, logits")
     Path("org.py").write_text(FORMAT, encoding="utf-8")
@@ -220,8 +222,7 @@ def test_an_option_that_must_be_given_is_tried_with_two_values() -> None:
         "Mine.", "Mine.\n\n    Args:\n        dims: unused.\n        gain: a factor.\n    "
     )
     init = OPTION.replace(" = 1.0", "") + "        self.gain = gain\n"
-    Path("mine.py").write_text(f"{HEAD}{code}{init}{FORWARD}self.gain * x\n", encoding="utf-8")
-    status, out, _ = ablate("check", "mine.py")
+    status, out = checked(f"{code}{init}{FORWARD}self.gain * x")
     assert status == 0, out
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,13 +73,10 @@ def test_verdicts_follow_the_registered_rules(
     assert verdict_of(claim(direction), effect, p) == verdict
 
 
-def test_a_lower_nll_is_better() -> None:
-    effect = Effect(-0.2, -0.3, -0.1, 0.0, 8)
-    assert verdict_of(claim("better", 0.05, "dev.nll"), effect, 0.01) == "at least the margin"
-
-
-def test_a_margin_of_zero_awards_the_direction_alone() -> None:
-    assert verdict_of(claim("better", 0.0), Effect(2.0, 1.0, 3.0, 0.0, 8), 0.01) == "same direction"
+def test_a_lower_nll_is_better_and_a_margin_of_zero_awards_the_direction_alone() -> None:
+    lower, higher = Effect(-0.2, -0.3, -0.1, 0.0, 8), Effect(2.0, 1.0, 3.0, 0.0, 8)
+    assert verdict_of(claim("better", 0.05, "dev.nll"), lower, 0.01) == "at least the margin"
+    assert verdict_of(claim("better", 0.0), higher, 0.01) == "same direction"
 
 
 def test_holm_steps_down_and_stays_monotone() -> None:
@@ -85,14 +84,18 @@ def test_holm_steps_down_and_stays_monotone() -> None:
     assert holm([0.9, 0.8]) == pytest.approx([1.0, 1.0])
 
 
-def test_effects_are_paired_and_divergence_counts_as_no_bleu() -> None:
-    rng = np.random.default_rng(0)
-    baseline, row = rng.normal(60, 3, 5), rng.normal(58, 3, 5)
-    records = {
+def records_of(baseline: Iterable[float], row: Iterable[float]) -> dict[tuple[str, int], Any]:
+    return {
         (name, seed): {"status": "done", "hash": "x", "test": {"test": {"bleu": value}}}
         for name, values in (("baseline", baseline), ("row", row))
         for seed, value in enumerate(values)
     }
+
+
+def test_effects_are_paired_and_divergence_counts_as_no_bleu() -> None:
+    rng = np.random.default_rng(0)
+    baseline, row = rng.normal(60, 3, 5), rng.normal(58, 3, 5)
+    records = records_of(baseline, row)
     effect = effect_of(claim("worse"), records)
     assert effect is not None
     test = stats.ttest_rel(row, baseline)
@@ -106,11 +109,7 @@ def test_effects_are_paired_and_divergence_counts_as_no_bleu() -> None:
 
 
 def test_an_effect_of_exactly_zero_cannot_be_told() -> None:
-    records = {
-        (name, seed): {"status": "done", "hash": "x", "test": {"test": {"bleu": 60.0 + seed}}}
-        for name in ("baseline", "row")
-        for seed in range(3)
-    }
+    records = records_of([60.0, 61.0, 62.0], [60.0, 61.0, 62.0])
     better, equal = judge([claim("better", 0.0), claim("equal")], {"e": records}, learned=1)
     assert better.effect == Effect(0.0, 0.0, 0.0, 1.0, 3)
     assert (better.p_adjusted, better.verdict) == (1.0, "cannot tell")
@@ -118,11 +117,7 @@ def test_an_effect_of_exactly_zero_cannot_be_told() -> None:
 
 
 def test_a_baseline_that_has_not_learned_judges_nothing() -> None:
-    records = {
-        (name, seed): {"status": "done", "hash": "x", "test": {"test": {"bleu": 1.0 + seed}}}
-        for name in ("baseline", "row")
-        for seed in range(3)
-    }
+    records = records_of([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])
     (judged,) = judge([claim("equal")], {"e": records}, learned=50)
     assert judged.verdict == "not judged"
     (judged,) = judge([claim("equal")], {"e": records}, learned=1)

