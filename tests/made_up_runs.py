@@ -61,13 +61,7 @@ def finish(
 ) -> Selection:
     """Store a made-up record of every run of a selection, as if ``ablate run`` had made it.
 
-    Args:
-        path: the experiment file.
-        results: the folder of results.
-        overrides: as for ``ablate run``, like the next two.
-        seeds: in place of the experiment's.
-        only: names of rows.
-        has_files: whether curves and translations are made up too.
+    With ``has_files`` curves and translations are made up too.
     """
     store = Store(results)
     selection = select(path, overrides, seeds, only, RunLookup(store))

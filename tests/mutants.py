@@ -68,19 +68,13 @@ Change = tuple[str, str, object]
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change of one file.
-
-    Attributes:
-        function: the qualified name of the function that the change is in.
-        change: what is done to which expression.
-        source: the changed file.
-    """
+    """One change of one file."""
 
     file: Path
     line: int
-    function: str
-    change: str
-    source: str
+    function: str  # the qualified name
+    change: str  # what is done to which expression
+    source: str  # the changed file
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -90,11 +84,9 @@ class Mutant:
 
 
 def mutants(file: Path, with_gradient: set[int]) -> list[Mutant]:
-    """Return every mutant of a file, of those that do the same to like expressions numbered.
+    """Return every mutant of a file; those that do the same to like expressions are numbered.
 
-    Args:
-        file: a Python file.
-        with_gradient: numbers of the expressions that have a gradient, as `instrumented` has them.
+    ``with_gradient`` has the numbers of expressions with a gradient, as `instrumented` has them.
     """
     mutants = [*_value_mutants(file), *_gradient_mutants(file, with_gradient)]
     counts: Counter[tuple[str, str]] = Counter()

@@ -98,11 +98,9 @@ VISITORS = [
 
 
 class MutantRunner:
-    """A pytest plugin that runs the collected tests once for every mutant of a slot.
+    """A pytest plugin that runs the collected tests once for every mutant of a slot's files.
 
-    Args:
-        slot: its files are changed.
-        share: k and n: only every n-th mutant, from the k-th.
+    Or, with a share of k and n, for every n-th mutant, from the k-th.
     """
 
     def __init__(self, slot: str, share: tuple[int, int]) -> None:
@@ -240,9 +238,7 @@ def _survives(mutant: Mutant, items: list[pytest.Item]) -> bool:
 def _run(items: list[pytest.Item], seconds: float = 0) -> bool:
     """Run tests up to the first failure; return whether there is none.
 
-    Args:
-        items: the tests.
-        seconds: of processor time for one of them, after which the process is ended; 0: any number.
+    After so many seconds of processor time for one of them the process is ended; 0: any number.
     """
     sink = io.StringIO()
     with contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
@@ -258,10 +254,7 @@ def _run(items: list[pytest.Item], seconds: float = 0) -> bool:
 def patch(file: Path, source: str, names: dict[str, Any] | None = None) -> None:
     """Replace the code and the defaults of all functions of an imported module.
 
-    Args:
-        file: that of the module.
-        source: its new content, with the same functions.
-        names: global variables to add.
+    The new source has the same functions; ``names`` are global variables to add.
     """
     module = _module(file)
     vars(module).update(names or {})

@@ -71,13 +71,9 @@ def drawn(sizes: Sizes, seed: int = 0) -> Weights:
 
 
 def logits(weights: Weights, sizes: Sizes, src: Tensor, tgt: Tensor) -> Tensor:
-    """Return what the notebook's forward does in evaluation mode, (N, T, V).
+    """Return what the notebook's forward does in evaluation mode, of (N, S) and (N, T): (N, T, V).
 
-    Args:
-        weights: by the names of the notebook's state_dict.
-        sizes: its hyperparameters.
-        src: (N, S).
-        tgt: (N, T).
+    The weights have the names of the notebook's state_dict.
     """
     source_mask = (src != sizes.pad)[:, None, None, :]
     future_mask = torch.ones(tgt.size(1), tgt.size(1), dtype=torch.bool).tril()[None, None]
@@ -91,11 +87,6 @@ def logits(weights: Weights, sizes: Sizes, src: Tensor, tgt: Tensor) -> Tensor:
         query = _normalised(weights, f"{layer}.norm", attended + x)
         x = _block(weights, f"{layer}.transformer_block", sizes.n_heads, query, memory, source_mask)
     return x @ weights["decoder.fc_out.weight"].T + weights["decoder.fc_out.bias"]
-
-
-def renamed(weights: Weights) -> Weights:
-    """Return the notebook's weights under the names that the preset's model gives them."""
-    return {_our_name(name): weight for name, weight in weights.items()}
 
 
 _RENAMED = (
@@ -119,10 +110,14 @@ _RENAMED = (
 )
 
 
-def _our_name(name: str) -> str:
-    for theirs, ours in _RENAMED:
-        name = re.sub(theirs, ours, name)
-    return name
+def renamed(weights: Weights) -> Weights:
+    """Return the notebook's weights under the names that the preset's model gives them."""
+    actual: Weights = {}
+    for name, weight in weights.items():
+        for theirs, ours in _RENAMED:
+            name = re.sub(theirs, ours, name)
+        actual[name] = weight
+    return actual
 
 
 def _embedded(weights: Weights, side: str, ids: Tensor) -> Tensor:

@@ -53,19 +53,12 @@ def observed_batch_dependence(model: Transformer, batch: Batch) -> str:
 
 @dataclass(frozen=True)
 class _Call:
-    """One part's, or the whole model's.
-
-    Attributes:
-        name: of the part.
-        output: of it.
-        is_by_pair: whether that has a row for each pair.
-        has_loss: whether it has added a loss, or a part in it has.
-    """
+    """One part's, or the whole model's."""
 
     name: str
     output: Tensor
-    is_by_pair: bool
-    has_loss: bool
+    is_by_pair: bool  # the output has a row for each pair
+    has_loss: bool  # the part, or one in it, has added a loss
 
 
 def _calls(model: Transformer, src: Tensor, tgt: Tensor) -> list[_Call]:
@@ -128,15 +121,11 @@ def observed_capture_blocker(model: Transformer, step_config: StepConfig, batch:
             logits = functional_call(model, fake, (src, tgt_in, []))
             step_config.objective.loss(logits.flatten(0, 1), tgt_out.flatten())
     except Exception as error:  # whatever it is, a capture would end with it too
-        return f"{_part(error.__traceback__)} {_why(error)}"
+        part, kind, reason = _part(error.__traceback__), type(error).__name__, str(error).strip()
+        if kind in ("DataDependentOutputException", "DynamicOutputShapeException"):
+            return f"{part} depends on numbers that only the device knows ({reason})"
+        return f"{part} cannot run without numbers ({kind}: {reason.partition(chr(10))[0]})"
     return ""
-
-
-def _why(error: Exception) -> str:
-    kind = type(error).__name__
-    if kind in ("DataDependentOutputException", "DynamicOutputShapeException"):
-        return f"depends on numbers that only the device knows ({str(error).strip()})"
-    return f"cannot run without numbers ({kind}: {str(error).strip().partition(chr(10))[0]})"
 
 
 def _part(traceback: TracebackType | None) -> str:

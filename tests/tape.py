@@ -51,11 +51,11 @@ class Tape(TorchDispatchMode):
         if name in _FORBIDDEN or (name == "aten::index" and has_mask):
             why = _FORBIDDEN.get(name, _FORBIDDEN["aten::nonzero"])
             raise RuntimeError(f"operation not permitted: {why}")
-        for argument, value in zip(func._schema.arguments, args, strict=False):
-            self._keep(argument, value)
-        for argument in func._schema.arguments:
-            if argument.name in kwargs:
-                self._keep(argument, kwargs[argument.name])
+        given = [*zip(func._schema.arguments, args, strict=False)]
+        given += [(a, kwargs[a.name]) for a in func._schema.arguments if a.name in kwargs]
+        for argument, value in given:
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                self._overwritten += [(x, x.clone()) for x in tree_leaves(value)]
         result = func(*args, **kwargs)
         self.calls.append((func, args, kwargs, result))
         return result
@@ -75,10 +75,6 @@ class Tape(TorchDispatchMode):
                 for old, new in zip(tree_leaves(result), tree_leaves(again), strict=True):
                     if isinstance(old, Tensor) and _address(old) != _address(new):
                         old.copy_(new)
-
-    def _keep(self, argument: Any, value: Any) -> None:
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            self._overwritten += [(x, x.clone()) for x in tree_leaves(value)]
 
 
 def capture(_: object, name: str, work: Callable[[], Tensor]) -> Callable[[], Tensor]:

@@ -68,25 +68,6 @@ def test_a_traceback_is_listed_once(play: chaos._Play, seed: int) -> None:
     assert play.result.losses == ["call 1.txt has a traceback"]
 
 
-@pytest.mark.parametrize("missing", ["rms", "table"])
-def test_an_undisturbed_experiment_without_all_of_its_results_is_no_measure(
-    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Call:
-        def __init__(self, folder: Path, *_: object) -> None:
-            (folder / "call 0.txt").write_text("its output", encoding="utf-8")
-
-        def wait(self) -> bool:
-            return True
-
-    names = {"baseline", "none", "rms", "table"}
-    monkeypatch.setattr(chaos, "Call", Call)
-    monkeypatch.setattr(chaos, "_can_mount", lambda root: False)
-    monkeypatch.setattr(chaos, "numbers", lambda folder: dict.fromkeys(names - {missing}))
-    with pytest.raises(SystemExit, match="its output"):
-        chaos.Chaos(tmp_path, seed=1)
-
-
 @pytest.mark.chaos
 @pytest.mark.parametrize("kind", ["SIGKILL to the group", "SIGSTOP to the fork"])
 def test_nothing_is_lost_when_processes_are_killed_or_stopped(kind: str) -> None:

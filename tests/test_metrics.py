@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -174,6 +174,13 @@ def test_a_metric_may_not_replace_a_value_of_the_record(path: Path, name: str) -
         config.load(path)
 
 
+def fake_comet(monkeypatch: pytest.MonkeyPatch, load: Callable[[str], Any]) -> None:
+    """Take the place of the package comet, which is not installed."""
+    fake = ModuleType("comet")
+    fake.load_from_checkpoint = load  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "comet", fake)
+
+
 def test_the_weights_of_comet_are_the_users_and_its_package_an_extra(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,33 +194,29 @@ def test_the_weights_of_comet_are_the_users_and_its_package_an_extra(
         calls.append((samples, options))
         return SimpleNamespace(system_score=0.75)
 
-    fake = ModuleType("comet")
-    fake.load_from_checkpoint = lambda path: SimpleNamespace(predict=predict)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "comet", fake)
+    fake_comet(monkeypatch, lambda _: SimpleNamespace(predict=predict))
     with pytest.raises(UnavailableError, match=r"there is no file 'weights\.ckpt'"):
         metric.score(["a"], ["b"], ["c"])
     Path("weights.ckpt").touch()
     assert metric.score(["a"], ["b"], ["c"]) == 75.0
     assert calls == [([{"src": "a", "mt": "b", "ref": "c"}], {"batch_size": 16, "gpus": 0})]
     text = "metrics: {name: comet, model: weights.ckpt}\n"
-    below = Path("below")
-    below.mkdir()
-    (below / "x.yaml").write_text(EXPERIMENT + text, encoding="utf-8")
-    (choice,) = config.load(below / "x.yaml").metrics
-    assert choice.options["model"] == str(below / "weights.ckpt")
+    Path("below").mkdir()
+    Path("below/x.yaml").write_text(EXPERIMENT + text, encoding="utf-8")
+    (choice,) = config.load(Path("below/x.yaml")).metrics
+    assert choice.options["model"] == "below/weights.ckpt"
 
 
 def test_other_weights_under_the_same_path_score_anew(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    weights, fake = Path("weights.ckpt"), ModuleType("comet")
+    weights = Path("weights.ckpt")
 
     def load(file: str) -> Any:
         score = float(Path(file).read_text(encoding="utf-8"))
         return SimpleNamespace(predict=lambda *_, **__: SimpleNamespace(system_score=score))
 
-    fake.load_from_checkpoint = load  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "comet", fake)
+    fake_comet(monkeypatch, load)
     translated(path, Path("results"))
     path.write_text(EXPERIMENT + f"metrics: {{name: comet, model: {weights}}}\n", encoding="utf-8")
     scores = []

@@ -174,11 +174,6 @@ def percent(share: float, n_decimals: int) -> str:
     return f"{100 * share:.{n_decimals}f}%"
 
 
-def error(share: float, n: int) -> float:
-    """Return the Monte Carlo standard error of a share of ``n``."""
-    return math.sqrt(share * (1 - share) / n)
-
-
 def lines(name: str) -> set[tuple[str, ...]]:
     """Return the rows of all tables of a page."""
     found = re.findall(r"^\|(.*)\|$", page(name), re.MULTILINE)
@@ -191,7 +186,7 @@ def test_the_rates_of_wrong_tables_are_those_that_were_simulated() -> None:
     for each in simulated["false_differences"]:
         of, paired, n = each["setting"], each["wrong_paired"], each["n_simulations"]
         rates = percent(each["wrong"], 2), percent(each["wrong_error"], 2)
-        others = percent(paired, 1), percent(error(paired, n), 1)
+        others = percent(paired, 1), percent(math.sqrt(paired * (1 - paired) / n), 1)
         assert (of["name"], str(of["variants"]), str(of["seeds"]), *rates, *others) in written
     for each in simulated["power"]:
         names = "power", "power_error", "holm", "holm_error"
@@ -241,8 +236,9 @@ def commands(path: Path) -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_every_command_and_option_of_a_page_is_there(path: Path) -> None:
+    root = typer.main.get_command(app)
     for words in commands(path):
-        command = typer.main.get_command(app)
+        command = root
         while isinstance(command, typer.core.TyperGroup) and words and words[0][0] != "-":
             assert words[0] in command.commands, words
             command = command.commands[words.pop(0)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -165,9 +165,14 @@ def test_what_is_not_chosen_yet_is_a_question_mark(bench: Bench) -> None:
 class Clock:
     """Stands in for measurements: the time of a step grows with the width of the feed-forward."""
 
-    def __init__(self, store: Store, noise: float) -> None:
-        self.store, self.noise = store, noise
+    def __init__(self, bench: Bench, noise: float) -> None:
+        self.spec, self.store, self.noise = bench.spec, bench.store, noise
         self.n_measured = 0
+
+    def chosen_row(self) -> Row:
+        """Return the only variant of the experiment, with the values that are chosen for it."""
+        options = RunOptions(device="cpu", results=self.store.results)
+        return select_chosen(self.spec, options).experiment.rows[1]
 
     def measure(self, todo: Sequence[Task], *_: object) -> str:
         self.n_measured += 1
@@ -187,38 +192,39 @@ def matched_text(via: str, tolerance: str) -> str:
     return re.sub("^tune:.*$", match, TEXT, flags=re.MULTILINE)
 
 
-def timed(folder: Path, monkeypatch: pytest.MonkeyPatch, via: str, noise: float) -> Clock:
-    text = matched_text(via, "2%")
-    bench = Bench(folder, text.replace("pre: {model.residual: pre}", "deep: {model.n_layers: 2}"))
-    clock = Clock(bench.store, noise)
-    monkeypatch.setattr(tune, "measure", clock.measure)
-    return clock
+MakeClock = Callable[..., Clock]
 
 
-def chosen_row(folder: Path) -> Row:
-    """Return the only variant of an experiment, with the values that are chosen for it."""
-    options = RunOptions(device="cpu", results=folder / "results")
-    return select_chosen(folder / "own.yaml", options).experiment.rows[1]
+@pytest.fixture
+def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeClock:
+    """Return what makes a clock of an experiment that is matched on time via a value."""
+
+    def clock_of(via: str, noise: float = 0.01) -> Clock:
+        text = matched_text(via, "2%")
+        text = text.replace("pre: {model.residual: pre}", "deep: {model.n_layers: 2}")
+        clock = Clock(Bench(tmp_path, text), noise)
+        monkeypatch.setattr(tune, "measure", clock.measure)
+        return clock
+
+    return clock_of
 
 
-def test_a_row_takes_as_long_as_the_baseline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = timed(tmp_path, monkeypatch, "model.feed_forward.d_ff", 0.01)
-    row = chosen_row(tmp_path)
+def test_a_row_takes_as_long_as_the_baseline(timed: MakeClock) -> None:
+    clock = timed("model.feed_forward.d_ff")
+    row = clock.chosen_row()
     assert row.chosen == {"model.feed_forward.d_ff": "matched"}
     width = row.spec.model.feed_forward.options["d_ff"] * 2 + 100
     assert width == pytest.approx(256 + 100, rel=0.03)
     n_measured = clock.n_measured
-    assert chosen_row(tmp_path) == row
+    assert clock.chosen_row() == row
     assert clock.n_measured == n_measured  # it is stored
 
 
 def test_a_row_of_other_batches_takes_the_time_of_its_own_tokens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    timed: MakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both are equally fast, and the row has half the target tokens in each step."""
-    clock = timed(tmp_path, monkeypatch, "training.steps", 0.01)
+    clock = timed("training.steps")
 
     def measure(todo: Sequence[Task], *rest: object) -> str:
         session = clock.measure(todo, *rest)
@@ -231,19 +237,18 @@ def test_a_row_of_other_batches_takes_the_time_of_its_own_tokens(
         return session
 
     monkeypatch.setattr(tune, "measure", measure)
-    file = tmp_path / "own.yaml"
     row = "deep: {training.batch_tokens: 320}"
-    file.write_text(file.read_text().replace("deep: {model.n_layers: 2}", row))
-    baseline = config.load(file).rows[0].spec.training
+    clock.spec.write_text(clock.spec.read_text().replace("deep: {model.n_layers: 2}", row))
+    baseline = config.load(clock.spec).rows[0].spec.training
     assert baseline.batch_tokens == 640
-    assert chosen_row(tmp_path).spec.training.steps == 2 * (baseline.steps or 0)
+    assert clock.chosen_row().spec.training.steps == 2 * (baseline.steps or 0)
 
 
 @pytest.mark.parametrize("n_rounds", [None, 0, 1])
 def test_a_row_that_cannot_be_measured_is_a_mistake(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_rounds: int | None
+    timed: MakeClock, monkeypatch: pytest.MonkeyPatch, n_rounds: int | None
 ) -> None:
-    clock = timed(tmp_path, monkeypatch, "model.feed_forward.d_ff", 0.01)
+    clock = timed("model.feed_forward.d_ff")
 
     def measure(todo: Sequence[Task], *rest: object) -> str:
         session, ours = clock.measure(todo, *rest), todo[1].probe
@@ -256,39 +261,35 @@ def test_a_row_that_cannot_be_measured_is_a_mistake(
 
     monkeypatch.setattr(tune, "measure", measure)
     with pytest.raises(SpecError, match=r"not be measured; .*log says why \(in the row 'deep'\)"):
-        chosen_row(tmp_path)
+        clock.chosen_row()
 
 
-def test_steps_are_matched_with_one_measurement(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = timed(tmp_path, monkeypatch, "training.steps", 0.01)
-    steps = chosen_row(tmp_path).spec.training.steps
+def test_steps_are_matched_with_one_measurement(timed: MakeClock) -> None:
+    clock = timed("training.steps")
+    steps = clock.chosen_row().spec.training.steps
     assert steps == pytest.approx(500 * (256 + 100) / (256 * 2 + 100), rel=0.03)
     assert clock.n_measured == 1
 
 
 def test_a_row_that_is_added_after_tuning_gets_its_time_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    timed: MakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = timed(tmp_path, monkeypatch, "training.steps", 0.01)
+    clock = timed("training.steps")
     (block,) = re.findall("^tune:.*$", TEXT, flags=re.MULTILINE)
     bench = Bench(tmp_path, f"{(tmp_path / 'own.yaml').read_text()}{block}\n")
     bench.tuned(NLL, "baseline", engine="data_parallel")
     assert bench.row("baseline").chosen == {"training.schedule.lr": "tuned"}
     monkeypatch.setattr(tune, "_tune", lambda *_: None)  # as if it was interrupted
-    row = chosen_row(tmp_path)
+    row = clock.chosen_row()
     assert row.chosen == {"training.steps": "matched"}
     assert row.pending == ("training.schedule.lr",)
-    assert (chosen_row(tmp_path), clock.n_measured) == (row, 1)
+    assert (clock.chosen_row(), clock.n_measured) == (row, 1)
 
 
-def test_a_time_that_varies_too_much_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    timed(tmp_path, monkeypatch, "training.steps", 0.3)
+def test_a_time_that_varies_too_much_is_refused(timed: MakeClock) -> None:
+    clock = timed("training.steps", 0.3)
     with pytest.raises(SpecError, match=r"speed varies too much for a tolerance of 0\.02.*'deep'"):
-        chosen_row(tmp_path)
+        clock.chosen_row()
 
 
 def test_a_measured_time_is_measured_once(tmp_path: Path) -> None:

@@ -9,51 +9,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ablate.contracts.tiny import (
-    MODEL_SLOTS,
-    PAD,
-    TINY,
-    VOCABULARY,
-    accepted,
-    alternatives,
-    choices,
-    companion,
-    fitted,
-    ids,
-    scrambled,
-    spec,
-    tiny,
-)
+from ablate.contracts.tiny import MODEL_SLOTS as MODEL_SLOTS
+from ablate.contracts.tiny import PAD as PAD
+from ablate.contracts.tiny import TINY as TINY
+from ablate.contracts.tiny import VOCABULARY as VOCABULARY
+from ablate.contracts.tiny import accepted as accepted
+from ablate.contracts.tiny import alternatives as alternatives
+from ablate.contracts.tiny import choices as choices
+from ablate.contracts.tiny import companion as companion
+from ablate.contracts.tiny import fitted as fitted
+from ablate.contracts.tiny import ids as ids
+from ablate.contracts.tiny import scrambled as scrambled
+from ablate.contracts.tiny import spec as spec
+from ablate.contracts.tiny import tiny as tiny
 from ablate.data.batches import Batch
 from ablate.model import Transformer
 from ablate.parts.dims import Dropout
 from ablate.parts.objective import Objective
 from ablate.registry import slots
-
-__all__ = [
-    "MODEL_SLOTS",
-    "OBJECTIVES",
-    "PAD",
-    "PARTS",
-    "RATES",
-    "TINY",
-    "VOCABULARY",
-    "accepted",
-    "alternatives",
-    "choices",
-    "companion",
-    "fitted",
-    "ids",
-    "loss_of_sentences",
-    "mixed",
-    "mixtures",
-    "modules_of",
-    "scrambled",
-    "some_batch",
-    "spec",
-    "thin",
-    "tiny",
-]
 
 
 def some_batch() -> Batch:
