@@ -637,6 +637,14 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("data/unigram.py", "_Lattice.__init__", "1 -> 2: 1 (3)", "a node that no edge touches"),
     ("data/unigram.py", "_Lattice._steps", "1 -> 2: 1*", _ANY_NEGATIVE),
     ("data/unigram.py", "_Lattice._forward", "1 -> 2: 1", _ANY_NEGATIVE),
+    (
+        "data/unigram.py",
+        "_Lattice._forward",
+        "drop a minus: -np.inf",
+        "letters reach every node",
+    ),
+    ("data/parallel.py", "cleaned", "swap the first two: (_INVALID*", "both are added"),
+    ("data/order.py", "padding", "swap the first two: (src, tgt)", "both sides are added"),
     ("data/unigram.py", "_Lattice.__init__", "1 -> 2: 1 (4)", _ANY_NEGATIVE),
     ("data/unigram.py", "train_unigram", "drop the statement: *", _NO_PROBABILITY),
     (

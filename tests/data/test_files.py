@@ -101,6 +101,12 @@ def test_only_the_first_lines_of_many_are_named(folder: Path) -> None:
     assert "5 with an empty side (lines 1, 2, 3, 4, 5)" in note
 
 
+def test_a_few_broken_lines_of_many_are_no_other_encoding(folder: Path) -> None:
+    (folder / "bad.en").write_bytes(b"ok\n" * 1990 + b"\xff\n" * 15)
+    (folder / "bad.de").write_bytes(b"ok\n" * 2005)
+    assert len(load(train=("bad.en", "bad.de")).train) == 1990
+
+
 def test_training_text_without_a_good_pair_is_an_error(folder: Path) -> None:
     (folder / "bad.en").write_text("\n\n")
     (folder / "bad.de").write_text("x\ny\n")
