@@ -45,13 +45,10 @@ STATED = (
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a model of the base size with a part, and the share that the part adds.
+    """The cost of a model of the base size with a part, and what it adds to the default part's.
 
-    Attributes:
-        params_added: to those of the same model with the slot's default part.
-        flops_per_target_token: of a training step, forward and backward.
-        companion: other choices that the part needs, which the compared model with the slot's
-            default part also has if it can: dotted path to the name of a part.
+    ``companion``, path to name, are other choices that the part needs, which the compared model
+    with the default part also has if it can. FLOPs are those of a training step.
     """
 
     params: int

@@ -55,39 +55,28 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class PlannedRow:
-    """One row, as far as it is known before training.
+    """One row, as far as it is known before training; None is unknown until rows are probed.
 
-    Attributes:
-        changes: dotted path to new value.
-        params_delta: the relative difference from the baseline's parameters.
-        is_vocabulary_known: whether they are counted with the vocabulary of a probe or run, or else
-            with the size that the tokenizer aims at.
-        flops_per_target_token: of a training step, counted on a nominal batch.
-        train_peak_mib: of the row's probe; None until it has been probed.
-        seconds_per_run: of training, at the speed of the row's probe, or else of another row's, by
-            the ratio of their FLOPs (``is_time_estimated``); None until any row has been probed.
-        published: numbers that a paper prints for the row, by measure.
-        chosen: paths whose value is matched or tuned, and which of the two.
-        pending: paths whose value is still to be matched or tuned.
-        tuning: the runs by which it is tuned.
+    If the vocabulary is not known, it is taken of the size that the tokenizer aims at. An estimated
+    time is that of another row, by the ratio of their FLOPs.
     """
 
     name: str
-    changes: dict[str, Any]
+    changes: dict[str, Any]  # dotted path to new value
     params: int
-    params_delta: float
+    params_delta: float  # relative to the baseline's
     is_vocabulary_known: bool
-    flops_per_target_token: float
+    flops_per_target_token: float  # of a training step, counted on a nominal batch
     train_peak_mib: float | None
-    seconds_per_run: float | None
+    seconds_per_run: float | None  # of training, at the speed of the probe
     runs_at_once: int
     runs: tuple[PlannedRun, ...]
-    published: dict[str, float]
-    chosen: dict[str, str] = field(default_factory=dict)
-    pending: tuple[str, ...] = ()
-    tuning: tuple[PlannedRun, ...] = ()
+    published: dict[str, float]  # numbers that a paper prints for the row, by measure
+    chosen: dict[str, str] = field(default_factory=dict)  # path to ``matched`` or ``tuned``
+    pending: tuple[str, ...] = ()  # paths whose value is still to be matched or tuned
+    tuning: tuple[PlannedRun, ...] = ()  # the runs by which it is tuned
     is_time_estimated: bool = False
-    devices_per_run: int = 1
+    devices_per_run: int = 1  # that train a run together
 
     @property
     def n_runs(self) -> int:
@@ -107,20 +96,15 @@ class PlannedRow:
 
 @dataclass(frozen=True)
 class Plan:
-    """What ``ablate run`` would do.
-
-    Attributes:
-        published: the source of the published numbers, and a note on how to compare them.
-        stale: which finished runs other code, libraries or another machine have made.
-    """
+    """What ``ablate run`` would do."""
 
     experiment: str
     question: str | None
     device: str
     n_worker_slots: int
     rows: tuple[PlannedRow, ...]
-    published: dict[str, str | None] | None
-    stale: tuple[str, ...] = ()
+    published: dict[str, str | None] | None  # the source of published numbers, and a note on them
+    stale: tuple[str, ...] = ()  # runs of other code, libraries or another machine, in sentences
 
     @property
     def n_missing(self) -> int:

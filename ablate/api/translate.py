@@ -65,11 +65,7 @@ class Translator:
         results: the folder of results.
         n_best: translations of every line.
 
-    Attributes:
-        record: of the run.
-        spec: the complete description of the run.
-        tokenizers: of source and target.
-        model: of the run, in evaluation mode, on the device.
+    Its ``record``, ``spec``, ``tokenizers`` and ``model``, in evaluation mode, are attributes.
 
     Raises:
         SpecError: if the search cannot return so many, or the runs' tokenizers differ.

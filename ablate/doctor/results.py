@@ -35,22 +35,16 @@ class Target:
 class CheckResult:
     """The result of one check.
 
-    Attributes:
-        outcome: ``broken`` if runs would fail or be wrong, ``warning`` if they would be slower or
-            less than the machine allows.
-        sentence: what was observed, with its figures, and what to do about it.
-        figures: the same for scripts; units are in the names.
-        name: of the check.
-        device: which it is about; empty for the whole machine.
-        seconds: wall time that the check took.
+    It is ``broken`` if runs would fail or be wrong, and a ``warning`` if they would be slower or
+    less than the machine allows.
     """
 
     outcome: Outcome
-    sentence: str
-    figures: Mapping[str, Figure] = field(default_factory=dict)
-    name: str = ""
-    device: str = ""
-    seconds: float = 0.0
+    sentence: str  # what was observed, with its figures, and what to do about it
+    figures: Mapping[str, Figure] = field(default_factory=dict)  # units are in the names
+    name: str = ""  # of the check
+    device: str = ""  # empty for the whole machine
+    seconds: float = 0.0  # that the check took
 
     def to_line(self) -> str:
         """Return a line of JSON."""
