@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from ablate.doctor import CheckResult, Diagnosis, examine
 from ablate.doctor.examination import Check, run_in_process
 from ablate.doctor.results import Target, broken, not_applicable, ok, warning
 from ablate.errors import AblateError
+from tests.test_processes import is_alive
 
 ECHO = (
     sys.executable,
@@ -172,15 +172,6 @@ def test_a_process_that_hangs_is_killed_with_what_it_has_started(
     assert result.outcome == "broken"
     assert "no answer within 2 s" in result.sentence
     deadline = time.monotonic() + 10
-    while _is_running(int(file.read_text())) and time.monotonic() < deadline:
+    while is_alive(int(file.read_text())):
+        assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert not _is_running(int(file.read_text()))
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    status = Path(f"/proc/{process}/stat")
-    return not status.exists() or ") Z " not in status.read_text()
