@@ -35,13 +35,11 @@ from ablate.wording import counted
 class Limits:
     """Limits of a schedule."""
 
-    # most runs that share a process; by default as the row's probe advises
-    runs_per_process: int | None = None
+    runs_per_process: int | None = None  # the most; by default as the row's probe advises
     # how long each row is measured; by default `PROBE_SECONDS`, or `PROBE_SHARE` of the training
     # time if that is less
     probe_seconds: float | None = None
-    # seconds that workers may take to save a checkpoint when they are stopped
-    grace_s: float = GRACE_S
+    grace_s: float = GRACE_S  # that workers may take to save a checkpoint when they are stopped
     probes: bool = True  # whether speed and memory are measured at all
 
 

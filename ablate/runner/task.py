@@ -34,8 +34,7 @@ Failure = Literal["memory", "killed", "engine", "process_lost", "stalled", "othe
 class Task:
     """A probe or a training run for a worker process."""
 
-    # measure the speed and memory of a row, or train and measure a run
-    action: Literal["probe", "train"]
+    action: Literal["probe", "train"]  # measure speed and memory of a row, or make a run
     key: str  # the hash of the run, or the key of the probe
     experiment: str  # as the user named it
     variant: str  # the row's name
@@ -52,17 +51,13 @@ class Task:
     engine_note: str = ""  # why this engine is used, if another one was requested and failed
     # how many times smaller than usual the parts of a batch are, so that they fit into memory
     micro_batch_factor: int = 1
-    # what it must not share with other tasks
-    isolation: Literal["none", "process", "device"] = "none"
+    isolation: Literal["none", "process", "device"] = "none"  # what it must not share
     fresh: bool = False  # whether to begin again even if there is a result
     runs_per_process: int = 1  # tasks that share the process, this one included
-    # the most memory that it will reserve; infinite if that is not known
-    memory_mib: float = math.inf
-    # how long it will train alone on its device; infinite if that is not known
-    seconds: float = math.inf
+    memory_mib: float = math.inf  # the most that it will reserve; infinite if unknown
+    seconds: float = math.inf  # that it will train alone on its device; infinite if unknown
     corpus_fingerprint: str = ""  # of the content that the run's hash covers; empty: any
-    # of the translations of a teacher that the run's hash covers; empty: any
-    teacher_sha256: str = ""
+    teacher_sha256: str = ""  # of the translations of a teacher that the hash covers; empty: any
     has_stalled: bool = False  # whether it is repeated because its process had stopped working
     # that the worker loads; by default those whose parts the run uses. It must not see others,
     # because the run's hash does not cover them.
@@ -181,8 +176,7 @@ class Heartbeat:
     key: str  # of the task
     phase: str  # in a word or two
     progress: Progress | None = None  # while training, how far it is
-    # sentences in its largest batch, where it begins to work on batches
-    largest_batch: int | None = None
+    largest_batch: int | None = None  # its sentences, where work on batches begins
 
 
 @dataclass(frozen=True)
@@ -198,8 +192,7 @@ class TaskFinished:
     """A task is over."""
 
     key: str  # of the task
-    # why there is no result; None if there is one, even that the run diverged
-    failure: Failure | None = None
+    failure: Failure | None = None  # None if there is a result, even that the run diverged
     reason: str | None = None  # of the failure, in one line
 
 

@@ -39,21 +39,13 @@ TESTS = ["test", "test_long", "test_novel"]
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that has ended.
-
-    Attributes:
-        spec: what it was asked to do.
-        record: what it says of itself.
-        folder: what it left.
-        jobs: what its training was given.
-        first: the weights that training began with.
-    """
+    """A run that has ended."""
 
     spec: RunSpec
     record: dict[str, Any]
     folder: Path
-    jobs: list[Job]
-    first: dict[str, torch.Tensor]
+    jobs: list[Job]  # what its training was given
+    first: dict[str, torch.Tensor]  # the weights that training began with
 
 
 def finish(folder: Path, **changes: Any) -> Finished:

@@ -67,17 +67,11 @@ def make(task: MakeTask, request: pytest.FixtureRequest) -> Make:
 
 
 class BusyProcess(FakeProcess):
-    """A worker process that does nothing for a moment.
+    """A worker process that does nothing for a moment."""
 
-    Attributes:
-        seen: the GPUs that each run saw, by its variant.
-        at_work: the GPUs of the runs that are at work now.
-        most: how many there have been at a time.
-    """
-
-    seen: dict[str, list[str]]
-    at_work: list[str]
-    most: int
+    seen: dict[str, list[str]]  # the GPUs that each run saw, by its variant
+    at_work: list[str]  # the GPUs of the runs that are at work now
+    most: int  # how many there have been at a time
 
     def __init__(self, device: Device, group: TaskGroup) -> None:
         self._gpus = device.environment()["CUDA_VISIBLE_DEVICES"].split(",")

@@ -153,15 +153,11 @@ def test_times_in_which_the_scheduler_was_stopped_do_not_count() -> None:
 
 
 class Silent(FakeProcess):
-    """A worker process that trains a little and then stops.
-
-    Args:
-        dies: whether signal 9 ends it.
-        places: how often it still waits for a place when it is asked.
-    """
+    """A worker process that trains a little and then stops."""
 
     def __init__(self, *, dies: bool = True, places: int = 0) -> None:
-        self._dies, self._places = dies, places
+        self._dies = dies  # by signal 9
+        self._places = places  # how often it still waits for a place when it is asked
         self._sent: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.calls: list[str] = []
 

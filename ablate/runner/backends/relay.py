@@ -52,8 +52,7 @@ class RelayedMessage:
     """A message of a worker for the driver."""
 
     message: Message  # the worker's
-    # the outputs of tasks that have ended, by their keys; empty where the driver shares the folder
-    # of results
+    # the outputs of tasks that have ended, by their keys; empty if the folder of results is shared
     bundles: dict[str, Bundle] = field(default_factory=dict)
     is_last: bool = False  # whether the process has ended
 
