@@ -215,7 +215,7 @@ annotated:
    model.residual.final_norm: true, model.mask.name: causal_padding, model.attention.bias: true,
    model.embedding.name: separate, model.embedding.init: xavier,
    model.initialisation.name: xavier, model.dropout.attention: 0.1,
-   training.objective.form: annotated}
+   training.objective.form: annotated, decoding.name: greedy}
 fairseq_iwslt:
   {corpus.name: iwslt14, corpus.lowercase: true, model.position.first: 2,
    model.embedding.name: tied_target, model.initialisation.name: fairseq,
@@ -353,21 +353,18 @@ def test_both_tables_3_have_the_same_rows() -> None:
     assert load("multi30k/vaswani_table3").published is None
 
 
-def test_table_3_publishes_a_number_for_every_row() -> None:
-    experiment = load("vaswani_table3")
+@pytest.mark.parametrize("name", ["vaswani_table3", "narang"])
+def test_a_number_is_published_for_every_row(name: str) -> None:
+    experiment = load(name)
     assert experiment.published
     assert set(experiment.published.rows) == {row.name for row in experiment.rows}
-    assert all(
-        "bleu" in row.numbers() and "ppl" in row.numbers()
-        for row in experiment.published.rows.values()
-    )
+    if name == "vaswani_table3":
+        known = [row.numbers().keys() for row in experiment.published.rows.values()]
+        assert all({"bleu", "ppl"} <= keys for keys in known)
 
 
-def test_every_row_of_narang_et_al_has_its_number_and_keeps_its_size() -> None:
-    experiment = load("narang")
-    assert experiment.published
-    assert set(experiment.published.rows) == {row.name for row in experiment.rows}
-    n = {row.name: count(row.spec.model, joint(500)) for row in experiment.rows}
+def test_rows_of_narang_et_al_keep_their_sizes() -> None:
+    n = {row.name: count(row.spec.model, joint(500)) for row in load("narang").rows}
     for name in ("GLU", "GeGLU", "ReGLU", "SwiGLU", "LiGLU", "GeLU", "Swish"):
         assert n[name] == pytest.approx(n["baseline"], rel=1e-3)
     for name in ("twice as deep", "half as deep"):

@@ -126,7 +126,3 @@ def test_log_probabilities_are_divided_by_the_program_s_penalty(name: str, penal
     assert isinstance(search, Beam)
     for n in (1, 5, 40):
         assert search.penalty(torch.tensor(n)).item() == pytest.approx(penalty(n), rel=1e-6)
-
-
-def test_the_annotated_transformer_decodes_greedily() -> None:
-    assert preset("annotated").decoding.name == "greedy"
