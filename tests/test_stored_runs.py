@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -234,64 +233,6 @@ def test_a_folder_that_a_run_removes_meanwhile_has_no_size(
 
     monkeypatch.setattr(os, "scandir", vanishing)
     assert [run.n_bytes for run in api.runs(results, labels=["e" * 16])] == [4]
-
-
-def _victim(folder: Path) -> dict[str, str]:
-    """Make a folder of somebody else's files; return its content."""
-    for name in ("lock", "record.json", "log.txt", "deep/thesis.tex"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("precious")
-    return _content(folder)
-
-
-def _content(folder: Path) -> dict[str, str]:
-    return {str(p.relative_to(folder)): p.read_text() for p in folder.rglob("*") if p.is_file()}
-
-
-def test_of_a_run_that_is_a_link_the_link_alone_is_removed(results: Path, tmp_path: Path) -> None:
-    victim = tmp_path / "victim"
-    content = _victim(victim)
-    for remove in (
-        lambda: api.remove(results, ["d" * 16]),
-        lambda: api.collect_garbage(results, [_spec(results)]),
-    ):
-        link = Store(results).path("d" * 16)
-        link.symlink_to(victim, target_is_directory=True)
-        assert "d" * 16 in [run.run for run in remove()]
-        assert not link.is_symlink()
-        assert _content(victim) == content, "files outside of the results have changed"
-
-
-def test_no_run_begins_in_a_folder_that_is_a_link(results: Path, tmp_path: Path) -> None:
-    content = _victim(tmp_path / "victim")
-    Store(results).path("d" * 16).symlink_to(tmp_path / "victim", target_is_directory=True)
-    with pytest.raises(StoreError, match="is a link"), Store(results).lock("d" * 16):
-        pass
-    assert _content(tmp_path / "victim") == content
-
-
-def test_no_random_tree_of_links_lets_a_removal_leave_the_results(tmp_path: Path) -> None:
-    """100 trees: runs that are links, and runs with links to files, folders and parents."""
-    random = Random(0)
-    for case in range(100):
-        top = tmp_path / str(case)
-        victim, runs = top / "victim", top / "results" / "runs"
-        content = _victim(victim)
-        runs.mkdir(parents=True)
-        targets = [victim, victim / "log.txt", victim / "deep", Path("/"), top, Path("..")]
-        for name in ("a", "b", "c"):
-            run = runs / (name * 16)
-            if random.random() < 0.3:
-                run.symlink_to(random.choice(targets))
-                continue
-            run.mkdir()
-            (run / random.choice(["log.txt", "record.json", "notes"])).touch()
-            for link in range(random.randrange(3)):
-                (run / f"{link}.new").symlink_to(random.choice(targets))
-        for stored in api.runs(top / "results"):
-            api.remove(top / "results", [stored.run])
-        assert _content(victim) == content, f"case {case}: files outside have changed"
-        assert all((run / "notes").exists() for run in runs.iterdir() if not run.is_symlink())
 
 
 def test_what_is_removed_halfway_counts_as_unfinished(
