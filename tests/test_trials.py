@@ -69,36 +69,25 @@ def test_a_damaged_run_of_a_baseline_that_is_not_asked_for_stays(path: Path) -> 
 
 
 @pytest.mark.figures
-def test_figures_are_of_the_runs_of_the_table(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = list[int]()
+def test_figures_are_of_the_table_and_drawn_anew_when_it_shows_other_numbers(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn, store = list[int](), Store(Path("results"))
     monkeypatch.setattr(
         sys.modules["ablate.api.run"],
         "_draw",
         lambda details, _: drawn.append(len(details.records)),
     )
-    for text in (EXPERIMENT, f"{EXPERIMENT}  scale: {{model.norm: scale}}\n"):
-        path.write_text(text, encoding="utf-8")
-        finish(path, Path("results"))  # by another experiment
+    for more in ("", "  scale: {model.norm: scale}\n", "negligible: {bleu: 5}\n"):
+        path.write_text(EXPERIMENT + more, encoding="utf-8")
+        finish(path, store.results)  # by another experiment
         for _ in range(2):
-            run(path, figures=True)
-    assert drawn == [6, 8]
-
-
-@pytest.mark.figures
-def test_figures_are_drawn_anew_when_the_table_shows_other_numbers(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    drawn, store = list[None](), Store(Path("results"))
-    monkeypatch.setattr(sys.modules["ablate.api.run"], "_draw", lambda *_: drawn.append(None))
-    finish(path, store.results)
-    outcome = run(path, figures=True)
-    path.write_text(f"{EXPERIMENT}negligible: {{bleu: 5}}\n", encoding="utf-8")
-    run(path, figures=True)
-    assert len(drawn) == 2
+            outcome = run(path, figures=True)
+    assert drawn == [6, 8, 6]
     record = outcome.records["rms", 1]
     store.save({**record, "speed": {**record["speed"], "train_tokens_per_second": 9.0}})
     run(path, figures=True)
-    assert len(drawn) == 3
+    assert drawn == [6, 8, 6, 6]
 
 
 def test_every_text_says_what_a_trial_leaves_out(path: Path) -> None:
