@@ -187,11 +187,14 @@ def test_no_run_begins_in_a_folder_that_is_a_link(tmp_path: Path, victim: Path) 
         pass
 
 
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.full) for n in range(1, 5))]
+)
 def test_no_random_tree_of_links_lets_a_removal_leave_the_results(
-    tmp_path: Path, victim: Path
+    seed: int, tmp_path: Path, victim: Path
 ) -> None:
-    """100 trees: runs that are links, and runs with links to files, folders and parents."""
-    random = Random(0)
+    """100 trees each: runs that are links, and runs with links to files, folders and parents."""
+    random = Random(seed)
     for case in range(100):
         top = tmp_path / str(case)
         runs = top / "results" / "runs"
