@@ -65,7 +65,7 @@ NUMBERS: dict[str, tuple[str, ...]] = {
     "gate": ("*",),
     "measuring": ("*",),
     "model": ("*",),
-    "runner": ("match", "other_ranks", "probe", "run", "sessions", "speeds", "task"),
+    "runner": ("match", "other_ranks", "probe", "run", "task"),
     "training": ("*",),
 }  # fmt: skip
 """The modules that make or judge numbers, by package."""

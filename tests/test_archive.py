@@ -24,6 +24,8 @@ from ablate.report.render import render
 from ablate.store import Store, describe
 from tests.made_up_runs import MATCHED_ON_TIME, finish, finished
 
+pytestmark = pytest.mark.commands
+
 RUN = f"runs/{'a' * 16}"
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     ".tar.xz": lzma.compress,

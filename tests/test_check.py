@@ -27,6 +27,8 @@ from ablate.registry import (
 from ablate.report import FORMATS
 from tests.report.test_new_format import FORMAT
 
+pytestmark = pytest.mark.commands
+
 HEAD = """\
 import torch
 from torch import nn

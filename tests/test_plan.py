@@ -29,6 +29,8 @@ from ablate.training import engines
 from tests.made_up_runs import BASE, EXPERIMENT, finish
 from tests.report import made_up
 
+pytestmark = pytest.mark.commands
+
 EXPERIMENTS = Path(__file__).parent.parent / "experiments"
 
 

@@ -31,6 +31,8 @@ from ablate.registry.plugins import load_installed
 from ablate.runner.task import Task
 from tests.made_up_runs import BASE
 
+pytestmark = pytest.mark.commands
+
 MINE = '''\
 """A position encoding from outside."""
 

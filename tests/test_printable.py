@@ -30,6 +30,8 @@ from ablate.store import Store
 from ablate.writing import csv_rows, csv_text
 from tests.made_up_runs import EXPERIMENT, finished
 
+pytestmark = pytest.mark.commands
+
 EVIL = "\x1b[31mred\x1b]0;title\x07\x9b2J\x7f\u202ebackwards\u2066\x00\r"
 SHOWN = r"\x1b[31mred\x1b]0;title\x07\x9b2J\x7f\u202ebackwards\u2066\x00\x0d"
 STYLES = re.compile(r"\x1b\[[0-9;]*m|\r?\x1b\[(1A|2K)|\x1b\[\?25[lh]")

@@ -23,6 +23,8 @@ from ablate.store import Store
 from tests.made_up_runs import BASE, EXPERIMENT, MATCHED_ON_TIME, finish, finished
 from tests.runner.conftest import SMALL
 
+pytestmark = pytest.mark.commands
+
 SPEC = json.dumps(
     {**SMALL, "seeds": [1, 2], "variants": {"learned": {"model.position": "learned"}}}
 )

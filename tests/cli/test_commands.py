@@ -15,6 +15,8 @@ from ablate.cli.guard import guarded
 from ablate.registry import slots
 from tests.cli.conftest import COMMAND, Ablate, environment
 
+pytestmark = pytest.mark.commands
+
 
 @pytest.mark.parametrize(
     ("words", "reason"),
