@@ -45,6 +45,19 @@ def test_every_row_comes_exactly_once_in_every_epoch(split: Encoded, batches: Ba
     assert sorted(measured.tolist()) == list(range(len(split)))
 
 
+def test_no_batch_is_larger_than_allowed(split: Encoded, batches: Batches) -> None:
+    for rows in batches.epoch(1, 0):
+        assert len(rows) * split.tgt.lengths[rows].max() <= 200
+
+
+def test_a_pair_longer_than_a_batch_is_a_batch_of_its_own() -> None:
+    split = Encoded(
+        Ragged.of([[5, EOS]] * 3), Ragged.of([[5, EOS], [5, 5, 5, 5, 5, EOS], [5, EOS]])
+    )
+    actual = [rows.tolist() for rows in Batches(split, 4, PAD).epoch(0, 0)]
+    assert sorted(map(sorted, actual)) == [[0, 2], [1]]
+
+
 def test_every_epoch_has_the_same_number_of_batches(batches: Batches) -> None:
     assert {len(batches.epoch(seed, epoch)) for seed in range(4) for epoch in range(4)} == {
         batches.n_per_epoch
@@ -77,6 +90,12 @@ def test_a_batch_holds_its_rows_with_bos_in_front_and_eos_at_the_end(
             fill = [PAD] * (batch.tgt_out.shape[1] - len(tgt))
             assert batch.tgt_out[i].tolist() == tgt + fill
             assert batch.tgt_in[i].tolist() == [BOS, *tgt[:-1], *fill]
+
+
+def test_the_order_of_measuring_is_not_random(batches: Batches) -> None:
+    one, other = ([batch.index.tolist() for batch in batches.in_order()] for _ in range(2))
+    assert one == other
+    assert len(one) == batches.n_per_epoch
 
 
 def test_a_batch_moves_with_everything_the_model_reads(batches: Batches) -> None:
@@ -227,6 +246,14 @@ def test_pairs_of_plain_order_are_measured_from_the_shortest_target_on() -> None
     (batch,) = batches.in_order()
     keys = [(int(lengths[row]), int(sources.lengths[row])) for row in batch.index]
     assert keys == sorted(keys)
+
+
+def test_taking_rows_keeps_source_and_target_together(split: Encoded) -> None:
+    rows = np.array([7, 3, 3, 499])
+    taken = split.take(rows)
+    for i, row in enumerate(rows):
+        assert taken.src[i].tolist() == split.src[row].tolist()
+        assert taken.tgt[i].tolist() == split.tgt[row].tolist()
 
 
 def test_the_mean_of_tokens_is_over_the_batches_of_an_epoch(batches: Batches) -> None:

@@ -75,25 +75,27 @@ def drawn(sampler: WordSampler, hf: HFTokenizer, n: int = N) -> Frequencies:
     return {pieces: count / n for pieces, count in counts.items()}
 
 
-def assert_distributed(frequencies: Frequencies, p: Frequencies) -> None:
+def assert_distributed(frequencies: Frequencies, p: Frequencies, sigmas: float = 4.5) -> None:
     assert math.fsum(p.values()) == pytest.approx(1)
     assert set(frequencies) <= set(p)
     for pieces, expected in p.items():
         error = math.sqrt(expected * (1 - expected) / N)
-        assert abs(frequencies.get(pieces, 0.0) - expected) <= 4.5 * error + 1e-12, pieces
+        assert abs(frequencies.get(pieces, 0.0) - expected) <= sigmas * error + 1e-12, pieces
 
 
-def by_algorithm_1(pieces: tuple[str, ...], dropout: float) -> Frequencies:
+def by_algorithm_1(
+    pieces: tuple[str, ...], dropout: float, merges: Sequence[tuple[str, str]] = MERGES
+) -> Frequencies:
     """Return the probability of each segmentation: the algorithm of the paper, all its ways."""
     pairs = [
-        (MERGES.index(pair), i)
+        (merges.index(pair), i)
         for i, pair in enumerate(itertools.pairwise(pieces))
-        if pair in MERGES
+        if pair in merges
     ]
     p = {pieces: dropout ** len(pairs)}
     for n_dropped, (_, i) in enumerate(sorted(pairs)):
         merged = (*pieces[:i], pieces[i] + pieces[i + 1], *pieces[i + 2 :])
-        for other, share in by_algorithm_1(merged, dropout).items():
+        for other, share in by_algorithm_1(merged, dropout, merges).items():
             p[other] = p.get(other, 0.0) + (1 - dropout) * dropout**n_dropped * share
     return p
 
@@ -106,6 +108,21 @@ def test_bpe_dropout_draws_from_the_distribution_of_the_papers_algorithm(dropout
     p = by_algorithm_1(tuple("banana"), dropout)
     assert len(p) > 10
     assert_distributed(drawn(sampler, hf), p)
+
+
+def test_bpe_dropout_is_that_of_the_tokenizers_library() -> None:
+    """On a word whose merges do not take characters from each other; its draws have no seed."""
+    vocab = {x: i for i, x in enumerate(["<unk>", *"abcd", "ab", "cd", "abcd"])}
+    merges = [("a", "b"), ("c", "d"), ("ab", "cd")]
+    plain, dropping = (
+        HFTokenizer(models.BPE(vocab, merges, dropout=p, unk_token="<unk>")) for p in (None, 0.3)
+    )
+    words = Ragged.of([plain.encode("abcd").ids])
+    sampler = DropoutSampler(plain, words, unknown=0, dropout=0.3)
+    theirs = Counter(tuple(each.tokens) for each in dropping.encode_batch(["abcd"] * N))
+    p = by_algorithm_1(tuple("abcd"), 0.3, merges)
+    assert_distributed({pieces: n / N for pieces, n in theirs.items()}, p, sigmas=7)
+    assert_distributed(drawn(sampler, plain), p)
 
 
 def by_enumeration(text: str, alpha: float) -> Frequencies:
@@ -130,6 +147,38 @@ def test_unigram_sampling_draws_from_all_segmentations(alpha: float) -> None:
     p = by_enumeration("banana", alpha)
     assert len(p) > 10
     assert_distributed(drawn(sampler, hf), p)
+
+
+SENTENCEPIECE = {
+    "ban ana": 0.1456,
+    "banana": 0.1282,
+    "ba n ana": 0.1015,
+    "ban an a": 0.0951,
+    "b an ana": 0.0754,
+    "ba nan a": 0.0752,
+    "ba n an a": 0.0686,
+    "ban a n a": 0.0515,
+    "b an an a": 0.0491,
+    "b ana n a": 0.0395,
+    "b a n ana": 0.0395,
+    "ba n a n a": 0.0348,
+    "b a nan a": 0.0294,
+    "b an a n a": 0.0275,
+    "b a n an a": 0.0265,
+    "b a n a n a": 0.0126,
+}
+"""Of 40,000 draws: sentencepiece 0.2.3, sample_encode_as_pieces, nbest_size -1, alpha 0.5."""
+
+
+def test_unigram_sampling_is_that_of_sentencepiece() -> None:
+    hf = unigram()
+    sampler = LatticeSampler(hf, Ragged.of([hf.encode("banana").ids]), unknown=0, alpha=0.5)
+    ours, p = drawn(sampler, hf), by_enumeration("banana", 0.5)
+    assert {" ".join(pieces) for pieces in ours} == set(SENTENCEPIECE)
+    for pieces, frequency in ours.items():
+        theirs, expected = SENTENCEPIECE[" ".join(pieces)], p[pieces]
+        error = math.sqrt(expected * (1 - expected) * (1 / N + 1 / 40_000))
+        assert abs(frequency - theirs) < 4.5 * error + 5e-5, pieces
 
 
 def trained(name: str, text: CorpusText, **options: Any) -> TokenizerPair:
