@@ -76,8 +76,8 @@ def scored(records: Records, corpus: Choice, metrics: Sequence[Choice], store: S
 
 def tokenizer_of(scores: Mapping[str, Any]) -> str:
     """Return the tokenizer by which the BLEU of a test set was computed."""
-    found = re.search(r"\|tok:([^|]+)", scores.get("bleu_signature", ""))
-    return found[1] if found else ""
+    tokenizer = re.search(r"\|tok:([^|]+)", scores.get("bleu_signature", ""))
+    return tokenizer[1] if tokenizer else ""
 
 
 def _other_bleu(record: Mapping[str, Any], named: str | None) -> list[_Identified]:
