@@ -61,6 +61,7 @@ from torch import Tensor
 from ablate.config import RunSpec
 from ablate.data.batches import Batches
 from ablate.data.cache import cache_folder
+from ablate.data.corpus import bleu_tokenizer
 from ablate.data.prepare import Prepared
 from ablate.data.tokenizer import PAD
 from ablate.measuring.scores import score
@@ -210,7 +211,8 @@ def facts(
 ) -> dict[str, Any]:
     """Return a contender's number of tokens, EOS included, its BLEU, and how many equal ours."""
     text = [corpus.tokenizers.decode_tgt(ids) for ids in own]
-    scores = score(text, references, is_tokenised=corpus.text.is_tokenised)
+    tokenizer = bleu_tokenizer(corpus.text.tgt)
+    scores = score(text, references, tokenizer=tokenizer, is_tokenised=corpus.text.is_tokenised)
     return {
         "n_tokens": sum(len(ids) + 1 for ids in own),
         "bleu": scores["bleu"],

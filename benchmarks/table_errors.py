@@ -387,9 +387,9 @@ def _coverage(n_seeds: int, shared: float, n: int) -> dict[str, float]:
         means += alone * rng.standard_normal((5, n_seeds))
         error = math.sqrt(float(model.variance(means)) * model.covariance[0, 0])
         errors = [crossed_error(error, model.df, effects[row] - effects[0]) for row in range(1, 5)]
-        miss = np.abs(model.differences(means)) / [each.standard_error for each in errors]
-        inside += int(miss[0] <= _constant(1, round(errors[0].df)))
-        inside_all += all(miss <= [_constant(4, round(each.df)) for each in errors])
+        miss = np.abs(model.differences(means)) / [error for error, _ in errors]
+        inside += int(miss[0] <= _constant(1, round(errors[0][1])))
+        inside_all += all(miss <= [_constant(4, round(df)) for _, df in errors])
     single, table = inside / n, inside_all / n
     deviation = _error(single, n)
     say(f"{f'all seeds share {shared} BLEU':36}{n_seeds:11}{single:8.2%}{deviation:7.2%}", end="")
