@@ -1,0 +1,117 @@
+"""What a run reports on its way, and what its record says of how it was made."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ablate.config import RunSpec
+from ablate.data.batches import Batches
+from ablate.data.prepare import prepare
+from ablate.data.tokenizer import PAD
+from ablate.runner import run
+from ablate.runner.run import run_one
+from ablate.runner.task import WAITING, Task
+from ablate.store import Store
+from tests.runner.conftest import SMALL, MakeTask, small_spec
+
+PHASES = ["reading the corpus", "training", "measuring dev"]
+TESTS = ["test", "test_long", "test_novel"]
+
+
+def test_phases_are_reported_and_every_batch_that_is_evaluated_or_translated(
+    task: MakeTask, store: Store
+) -> None:
+    phases: list[str] = []
+    batches: dict[str, int] = {}
+    largest: list[int | None] = []
+
+    def report(phase: str, progress: Any = None, largest_batch: int | None = None) -> None:
+        if progress is None:
+            phases.append(phase)
+            largest.append(largest_batch)
+
+    def goes_on() -> None:
+        batches[phases[-1]] = batches.get(phases[-1], 0) + 1
+
+    small = task("none", spec=small_spec())
+    record = run_one(small, store, report, lambda: False, goes_on=goes_on)
+    translations = [f"translating {name}" for name in TESTS]
+    assert phases == [WAITING, *PHASES, *translations]
+    spec = RunSpec.model_validate(small.spec)
+    prepared = prepare(spec)
+    splits = [prepared.dev, *prepared.tests.values()]
+    n_batches = [
+        len(list(Batches(split, spec.training.batch_tokens, PAD).in_order())) for split in splits
+    ]
+    with (store.path(small.key) / "curve.csv").open(encoding="utf-8") as file:
+        n_evaluations = sum(bool(row["dev_nll"]) for row in csv.DictReader(file))
+    assert batches["training"] == n_evaluations * n_batches[0]
+    assert batches["measuring dev"] == n_batches[0]
+    for phase, n in zip(translations, n_batches[1:], strict=True):
+        assert batches[phase] > n, "a batch is translated, and its references are scored"
+    order = Batches(prepared.train, spec.training.batch_tokens, PAD).of_epoch(0, 0)
+    assert largest[2] == max(map(len, order.epoch(spec.seed, 0)))
+    assert set(record["timings"]) == {
+        f"{phase.replace(' ', '_')}_seconds" for phase in (*PHASES, *translations)
+    }
+
+
+def test_the_speed_of_a_row_is_in_the_records_of_its_runs(task: MakeTask, store: Store) -> None:
+    small = task("none", spec=small_spec(), probe="measured")
+    speeds = {"train_target_tokens_per_second": 7.0, "decode_sentences_per_second": 3.0}
+    store.save_probe("measured", {**speeds, "session": "today", "train_peak_mib": 9.0, "n_src": 5})
+    record = run_one(small, store, lambda *_: None, lambda: False)
+    assert record["speed"] == {**speeds, "session": "today"}
+    assert record["memory"] == {"train_peak_mib": 9.0}
+
+
+def test_the_record_says_in_how_many_parts_batches_were_computed(
+    task: MakeTask, store: Store
+) -> None:
+    def division(spec: dict[str, Any], factor: int) -> Any:
+        divided = replace(task(f"parts {factor}", spec=spec), micro_batch_factor=factor)
+        return run_one(divided, store, lambda *_: None, lambda: False)["micro_batching"]
+
+    note = "each micro-batch draws dropout of its own"
+    mixed = {
+        **SMALL["model"],
+        "feed_forward": {"name": "mixture_of_experts", "d_ff": 16, "n_experts": 2},
+    }
+    assert division(small_spec(), 2) == {"factor": 2, "n": 2, "note": note}
+    reason = "adds a loss that is of the whole batch"
+    of_mixture = division(small_spec(model=mixed), 3)
+    assert of_mixture["note"].startswith(f"{note}, and is looked at by itself: ")
+    assert of_mixture["note"].endswith(reason)
+
+
+def test_sentences_have_the_tokens_of_their_references(
+    task: MakeTask, store: Store, tmp_path: Path
+) -> None:
+    small = task("none", spec=small_spec())
+    run_one(small, store, lambda *_: None, lambda: False)
+    prepared = prepare(RunSpec.model_validate(small.spec))
+    for name in TESTS:
+        with (store.path(small.key) / f"sentences.{name}.csv").open(encoding="utf-8") as file:
+            n_tokens = [int(row["target_tokens"]) for row in csv.DictReader(file)]
+        assert n_tokens == [len(ids) for ids in prepared.tests[name].tgt]
+
+
+def test_evaluation_batches_are_divided_as_those_of_training(task: MakeTask) -> None:
+    """So that a run that was out of memory does not run out of it again on dev."""
+
+    def tokens(factor: int, device: str) -> int:
+        attempt = run._Attempt(_task(task, factor), Path(), lambda *_: None)
+        attempt.device = torch.device(device)
+        return attempt._tokens_without_gradient()
+
+    assert [tokens(n, "cpu") for n in (1, 2, 3, 1000)] == [200, 100, 66, 1]
+    assert tokens(1, "cuda") == 8 * 200
+
+
+def _task(make: MakeTask, factor: int) -> Task:
+    return replace(make("none", spec=small_spec()), micro_batch_factor=factor)

@@ -1,0 +1,121 @@
+"""The ranks of a run: they answer each other, end with the first one, and say why they ended."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+import torch
+from torch import distributed
+
+from ablate.errors import DivergedError
+from ablate.runner import other_ranks
+from ablate.runner.failures import RankLostError
+from ablate.runner.other_ranks import joined_ranks
+from ablate.runner.task import Task
+from ablate.training.ranks import ALONE, Ranks
+from tests.runner.conftest import MakeTask
+
+
+@pytest.fixture
+def three(task: MakeTask) -> Task:
+    return task("three", spec={"seed": 1, "devices_per_run": 3})
+
+
+def add(ranks: Ranks) -> float:
+    """Return the sum of 10 to the power of each rank, which all ranks compute together."""
+    x = torch.tensor(10.0**ranks.rank)
+    distributed.all_reduce(x)
+    return x.item()
+
+
+def add_and_write(task: Task, ranks: Ranks) -> None:
+    total = add(ranks)
+    time.sleep(0.2)  # what ranks do after the last exchange is waited for
+    (task.results / f"{ranks.rank} of {ranks.n}").write_text(f"{total} by {os.getpid()}")
+
+
+def add_and_fail(task: Task, ranks: Ranks) -> None:
+    if ranks.rank == 1:
+        raise ValueError("a reason")
+    add(ranks)
+
+
+def add_and_wait(task: Task, ranks: Ranks) -> None:
+    add(ranks)
+    (task.results / str(os.getpid())).touch()
+    time.sleep(60)
+
+
+def never(task: Task, ranks: Ranks) -> None:
+    raise AssertionError("there is no other rank to start")
+
+
+def test_the_ranks_are_processes_that_compute_together(
+    three: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MASTER_PORT", "of somebody else")
+    before = dict(os.environ)
+    with joined_ranks(three, add_and_write) as ranks:
+        assert (ranks.rank, ranks.n) == (0, 3)
+        assert add(ranks) == 111
+    assert os.environ == before
+    assert not distributed.is_initialized()
+    written = [(three.results / f"{rank} of 3").read_text().split(" by ") for rank in (1, 2)]
+    assert [total for total, _ in written] == ["111.0", "111.0"]
+    assert len({os.getpid(), *(int(process) for _, process in written)}) == 3
+
+
+def test_one_device_starts_nothing(task: MakeTask) -> None:
+    with joined_ranks(task("one"), never) as ranks:
+        assert ranks == ALONE
+        assert not distributed.is_initialized()
+
+
+def test_ranks_that_torchrun_has_started_start_no_others(
+    task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
+    for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_PORT": store.port}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    with joined_ranks(task("two", spec={"seed": 1, "devices_per_run": 2}), never) as ranks:
+        assert (ranks.rank, ranks.n) == (0, 1)
+        assert add(ranks) == 1
+    assert not distributed.is_initialized()
+
+
+def test_the_first_ranks_own_error_is_the_reason(three: Task) -> None:
+    error = DivergedError("the loss of step 3 is nan")
+
+    def fail() -> None:
+        with joined_ranks(three, add_and_wait) as ranks:
+            add(ranks)
+            while len(list(three.results.iterdir())) < 2:
+                time.sleep(0.01)
+            raise error
+
+    with pytest.raises(DivergedError) as raised:
+        fail()
+    assert raised.value is error
+    assert raised.value.__cause__ is None
+    for file in three.results.iterdir():  # the others have ended
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(file.name), 0)
+
+
+def test_another_ranks_error_is_the_reason_for_the_loss_of_it(
+    three: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(other_ranks, "_GRACE_S", 5.0)
+
+    def lose() -> None:
+        with joined_ranks(three, add_and_fail) as ranks:
+            add(ranks)
+
+    with pytest.raises(RankLostError, match=r"^rank 1 of 3: ValueError: a reason$") as lost:
+        lose()
+    assert lost.value.failure == "other"
+    assert isinstance(lost.value.__cause__, RuntimeError)
