@@ -11,6 +11,25 @@ from fnmatch import fnmatch
 from tests.mutants import Mutant
 
 EQUIVALENT = """\
+the sizes of batches are the same in every epoch of every seed
+  runner/run.py  _Attempt._execute  freeze seed: batches.of_epoch(0, 0).epoch(self.spec.seed, 0)
+  runner/run.py  _Attempt._execute  0 -> 1: 0*
+  runner/probe.py  probe_one  freeze seed: batches.epoch(spec.seed, 0)
+  runner/probe.py  probe_one  0 -> 1: 0*
+  runner/match.py  CostCounter.__call__  0 -> 1: 0
+  runner/match.py  CostCounter.__call__  0 -> 1: 0 (2)
+of a tokenizer that samples, the segmentation of any epoch will do; others have one
+  runner/run.py  _Attempt._describe  0 -> 1: 0
+  runner/run.py  _Attempt._describe  0 -> 1: 0 (2)
+a value of 0 is refused by the search, too, and that of 1 by the option
+  runner/match.py  solve  1 -> 2: 1
+a time to wait
+  runner/other_ranks.py  _Others._watch  2 -> 3: 2
+  runner/other_ranks.py  _Others._watch  1.0 -> 2.0: 1.0
+between neighbours there is no value to try
+  runner/match.py  _Search._narrow  Lt -> LtE: low < guess < high
+without a cost, the error is larger than any tolerance
+  runner/match.py  _Search._is_enough  1.0 -> 2.0: 1.0
 the two thresholds differ by 2^16 and are compared as 16-bit integers
   dropout.py  ElementDropout.forward  Sub -> Add: n_dropped - _STEPS // 2
 only the shape and the type of the new tensor are read from it

@@ -7,17 +7,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from ablate.config import RunSpec
 from ablate.data.batches import Batches
 from ablate.data.prepare import prepare
 from ablate.data.tokenizer import PAD
+from ablate.decoding import translate
+from ablate.registry import load_plugin, temporary_registrations
 from ablate.runner import run
 from ablate.runner.run import run_one
 from ablate.runner.task import WAITING, Task
 from ablate.store import Store
 from tests.runner.conftest import SMALL, MakeTask, small_spec
+from tests.runner.test_matching import PLUGIN
 
 PHASES = ["reading the corpus", "training", "measuring dev"]
 TESTS = ["test", "test_long", "test_novel"]
@@ -99,6 +103,61 @@ def test_sentences_have_the_tokens_of_their_references(
         with (store.path(small.key) / f"sentences.{name}.csv").open(encoding="utf-8") as file:
             n_tokens = [int(row["target_tokens"]) for row in csv.DictReader(file)]
         assert n_tokens == [len(ids) for ids in prepared.tests[name].tgt]
+
+
+def test_sources_are_translated(
+    task: MakeTask, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Any] = []
+
+    def spy(model: Any, search: Any, sources: Any, *others: Any) -> Any:
+        given.append(sources)
+        return translate(model, search, sources, *others)
+
+    monkeypatch.setattr(run, "translate", spy)
+    small = task("none", spec=small_spec())
+    run_one(small, store, lambda *_: None, lambda: False)
+    prepared = prepare(RunSpec.model_validate(small.spec))
+    for name, sources in zip(TESTS, given, strict=True):
+        expected = prepared.tests[name].src
+        assert [ids.tolist() for ids in sources] == [ids.tolist() for ids in expected]
+
+
+def test_the_record_says_why_the_engine_is_not_the_one_asked_for(
+    task: MakeTask, store: Store
+) -> None:
+    small = replace(task("none", spec=small_spec()), engine_note="no capture")
+    record = run_one(small, store, lambda *_: None, lambda: False)
+    assert (record["engine"], record["engine_note"]) == ("eager", "no capture")
+    assert record["is_fallback"]
+
+
+def test_a_run_that_failed_is_made_again_and_one_that_is_done_is_not(
+    task: MakeTask, store: Store
+) -> None:
+    small = task("none", spec=small_spec())
+    store.path(small.key).mkdir(parents=True)
+    store.save(small.record("failed", "no reason"))
+    record = run_one(small, store, lambda *_: None, lambda: False)
+    assert record["status"] == "done"
+    again = run_one(small, store, lambda *_: None, lambda: False)
+    assert again["timings"] == record["timings"]
+    fresh = run_one(replace(small, fresh=True), store, lambda *_: None, lambda: False)
+    assert fresh["timings"] != record["timings"]
+
+
+def test_the_record_names_the_plugins_whose_parts_the_run_has(
+    tmp_path: Path, task: MakeTask
+) -> None:
+    (tmp_path / "mine.py").write_text(PLUGIN.replace("SLOPE", "0.1"))
+    with temporary_registrations():
+        load_plugin(tmp_path / "mine.py")
+        plain = task("plain", spec=small_spec())
+        ramp = task("ramp", spec=small_spec(model={**SMALL["model"], "position": "ramp"}))
+        assert plain.record("done")["plugins"] == []
+        (own,) = ramp.record("done")["plugins"]
+        assert own["name"] == str(tmp_path / "mine.py")
+        assert Task.from_line(ramp.to_line()) == ramp
 
 
 def test_evaluation_batches_are_divided_as_those_of_training(task: MakeTask) -> None:

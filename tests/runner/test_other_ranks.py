@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -119,3 +122,23 @@ def test_another_ranks_error_is_the_reason_for_the_loss_of_it(
         lose()
     assert lost.value.failure == "other"
     assert isinstance(lost.value.__cause__, RuntimeError)
+
+
+def test_a_first_rank_that_does_not_notice_a_loss_ends_with_the_reason(
+    task: MakeTask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(other_ranks, "_GRACE_S", 0.1)
+    two = task("two", spec={"seed": 1, "devices_per_run": 2})
+
+    def wait() -> None:
+        with (tmp_path / "log").open("w") as log:
+            os.dup2(log.fileno(), sys.stderr.fileno())
+        with joined_ranks(two, add_and_fail):
+            time.sleep(60)
+
+    process = multiprocessing.get_context("fork").Process(target=wait)
+    process.start()
+    process.join(30)
+    assert process.exitcode == 1
+    last = (tmp_path / "log").read_text(encoding="utf-8").splitlines()[-1]
+    assert last == "rank 1 of 2: ValueError: a reason"

@@ -99,8 +99,19 @@ def test_a_message_says_what_the_nearest_values_give(tmp_path: Path) -> None:
     loaded = experiment(tmp_path, multiple_of=64, tolerance=0.001)
     with pytest.raises(UnmatchedError, match=r"64 gives -36\.0%; 128 gives \+28\.0%"):
         solve(loaded, loaded.rows[1], affine(1, 0), 100.0)
+    with pytest.raises(UnmatchedError, match=r"128 gives \+28\.0%; 256 gives \+156\.0%;"):
+        solve(loaded, loaded.rows[1], refusing(affine(1, 0), 64), 100.0)
     with pytest.raises(UnmatchedError, match="d_ff does not change the parameters"):
         solve(loaded, loaded.rows[1], affine(0, 50), 100.0)
+
+
+def refusing(cost: Callable[[RunSpec], float], value: int) -> Callable[[RunSpec], float]:
+    def allowed(run: RunSpec) -> float:
+        if run.model.feed_forward.options["d_ff"] <= value:
+            raise SpecError("refused")
+        return cost(run)
+
+    return allowed
 
 
 def test_rows_that_need_no_value_keep_their_own(tmp_path: Path) -> None:

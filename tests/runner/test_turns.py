@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from ablate.config import RunSpec
 from ablate.data.batches import Batches
 from ablate.data.prepare import prepare
 from ablate.data.tokenizer import PAD
+from ablate.registry import load_plugin, temporary_registrations
 from ablate.runner import probe as module
 from ablate.runner.devices import Device
 from ablate.runner.failures import TaskOutcome
@@ -32,7 +34,8 @@ from ablate.runner.probe import (
 from ablate.runner.task import ProgressListener, Task, TaskGroup
 from ablate.store import Store
 from ablate.training.ranks import ALONE
-from tests.runner.conftest import Clock, MakeTask, small_spec
+from tests.runner.conftest import SMALL, Clock, MakeTask, small_spec
+from tests.runner.test_matching import PLUGIN
 
 
 @dataclass
@@ -197,6 +200,21 @@ def test_only_a_moving_average_of_the_weights_changes_the_speed() -> None:
     assert key() == key(last=3)
     assert key(ema=0.9) != key()
     assert key(ema=0.9) != key(ema=0.99)
+
+
+def test_speed_depends_on_the_content_of_a_plugin(tmp_path: Path) -> None:
+    keys = []
+    for slope in ("0.1", "0.2", "0.1"):
+        (tmp_path / "mine.py").write_text(PLUGIN.replace("SLOPE", slope))
+        with temporary_registrations():
+            load_plugin(tmp_path / "mine.py")
+            for position in ("ramp", "learned"):
+                model = {**SMALL["model"], "position": position}
+                run = RunSpec.model_validate(small_spec(model=model))
+                keys.append(probe_key(run, Device("cpu"), "fp32", "eager", ""))
+    of_ramp, of_learned = keys[::2], keys[1::2]
+    assert len(set(of_learned)) == 1
+    assert of_ramp[0] == of_ramp[2] != of_ramp[1]
 
 
 def test_a_round_measures_the_training_text_of_the_task(
