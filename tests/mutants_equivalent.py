@@ -23,7 +23,14 @@ of a tokenizer that samples, the segmentation of any epoch will do; others have 
   runner/run.py  _Attempt._describe  0 -> 1: 0 (2)
 a value of 0 is refused by the search, too, and that of 1 by the option
   runner/match.py  solve  1 -> 2: 1
+the keys are in the order of the fields, the same in every call
+  runner/probe.py  probe_key  True -> False: True
+no model has so large a size
+  runner/match.py  _Search._bracket  2 -> 3: 2
+the other end of a pipe, which is closed when the process ends
+  runner/other_ranks.py  _Others.__init__  drop the statement: end.close()
 a time to wait
+  runner/other_ranks.py  _Others.cause  Lt -> LtE: time.monotonic() < deadline
   runner/other_ranks.py  _Others._watch  2 -> 3: 2
   runner/other_ranks.py  _Others._watch  1.0 -> 2.0: 1.0
 between neighbours there is no value to try

@@ -15,6 +15,7 @@ from ablate.data.batches import Batches
 from ablate.data.prepare import prepare
 from ablate.data.tokenizer import PAD
 from ablate.decoding import translate
+from ablate.errors import DamagedFileWarning, DataError
 from ablate.registry import load_plugin, temporary_registrations
 from ablate.runner import run
 from ablate.runner.run import run_one
@@ -60,6 +61,10 @@ def test_phases_are_reported_and_every_batch_that_is_evaluated_or_translated(
         assert batches[phase] > n, "a batch is translated, and its references are scored"
     order = Batches(prepared.train, spec.training.batch_tokens, PAD).of_epoch(0, 0)
     assert largest[2] == max(map(len, order.epoch(spec.seed, 0)))
+    assert all(seconds == round(seconds, 3) for seconds in record["timings"].values())
+    text = prepared.text
+    assert (record["corpus"]["src"], record["corpus"]["tgt"]) == (text.src, text.tgt)
+    assert text.src != text.tgt
     assert set(record["timings"]) == {
         f"{phase.replace(' ', '_')}_seconds" for phase in (*PHASES, *translations)
     }
@@ -144,6 +149,31 @@ def test_a_run_that_failed_is_made_again_and_one_that_is_done_is_not(
     assert again["timings"] == record["timings"]
     fresh = run_one(replace(small, fresh=True), store, lambda *_: None, lambda: False)
     assert fresh["timings"] != record["timings"]
+
+
+def test_a_damaged_record_is_kept_and_the_run_made(task: MakeTask, store: Store) -> None:
+    small = task("none", spec=small_spec())
+    store.path(small.key).mkdir(parents=True)
+    (store.path(small.key) / "record.json").write_text("half a rec")
+    with pytest.warns(DamagedFileWarning, match="cannot be read"):
+        record = run_one(small, store, lambda *_: None, lambda: False)
+    assert record["status"] == "done"
+    assert (store.path(small.key) / "record.damaged.json").read_text() == "half a rec"
+
+
+def test_a_failure_leaves_its_traceback(
+    task: MakeTask, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise DataError("no network")
+
+    monkeypatch.setattr(run, "prepare", fail)
+    small = task("none", spec=small_spec())
+    with pytest.raises(DataError):
+        run_one(small, store, lambda *_: None, lambda: False)
+    assert (store.load(small.key) or {})["error"] == "no network"
+    last = (store.path(small.key) / "error.txt").read_text().splitlines()[-1]
+    assert last.endswith("DataError: no network")
 
 
 def test_the_record_names_the_plugins_whose_parts_the_run_has(

@@ -131,8 +131,7 @@ def test_a_first_rank_that_does_not_notice_a_loss_ends_with_the_reason(
     two = task("two", spec={"seed": 1, "devices_per_run": 2})
 
     def wait() -> None:
-        with (tmp_path / "log").open("w") as log:
-            os.dup2(log.fileno(), sys.stderr.fileno())
+        sys.stderr = (tmp_path / "log").open("w", buffering=1)
         with joined_ranks(two, add_and_fail):
             time.sleep(60)
 

@@ -114,6 +114,29 @@ def refusing(cost: Callable[[RunSpec], float], value: int) -> Callable[[RunSpec]
     return allowed
 
 
+def test_a_value_just_within_the_tolerance_is_enough(tmp_path: Path) -> None:
+    loaded = experiment(tmp_path, multiple_of=125, tolerance=0.25)
+    assert solve(loaded, loaded.rows[1], affine(0, 125), 100.0) is None
+    assert solve(loaded, loaded.rows[1], affine(1, 0), 100.0) == 125
+
+
+def test_a_row_without_the_option_starts_from_the_baselines(tmp_path: Path) -> None:
+    narrow = "variants:\n  narrow: {model.feed_forward.d_ff: 64}\n"
+    experiment(tmp_path)
+    file = tmp_path / "own.yaml"
+    text = file.read_text().replace("variants:\n", narrow)
+    file.write_text(text.replace("tolerance: 1%", "tolerance: 1%, exclude: [narrow]"))
+    loaded, tried = config.load(file), []
+
+    def cost(run: RunSpec) -> float:
+        tried.append(run.model.feed_forward.options.get("d_ff"))
+        return float(tried[-1] or 1)
+
+    row = next(row for row in loaded.rows if row.name == "swiglu")
+    assert solve(loaded, row, cost, 300.0) == 300
+    assert tried[:2] == [None, 256]
+
+
 def test_rows_that_need_no_value_keep_their_own(tmp_path: Path) -> None:
     loaded = experiment(tmp_path)
     values = {"learned": None, "deep": 77, "swiglu": None}
@@ -171,7 +194,10 @@ def test_flops_are_those_of_the_first_batch_times_the_tokens(accumulate: int) ->
 
 
 def test_pending_rows_have_no_corpus_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(match, "is_available", lambda run: False)
-    pending = {row.name: row.pending for row in match_by_counting(experiment(tmp_path)).rows}
+    asked: list[RunSpec] = []
+    monkeypatch.setattr(match, "is_available", asked.append)
+    loaded = experiment(tmp_path)
+    pending = {row.name: row.pending for row in match_by_counting(loaded).rows}
+    assert asked == [loaded.rows[0].spec]
     via = ("model.feed_forward.d_ff",)
     assert pending == {"baseline": (), "learned": via, "deep": via, "swiglu": via}

@@ -198,6 +198,7 @@ def test_only_a_moving_average_of_the_weights_changes_the_speed() -> None:
         return probe_key(spec, Device("cpu"), "fp32", "eager", "")
 
     assert key() == key(last=3)
+    assert len(key()) == 16
     assert key(ema=0.9) != key()
     assert key(ema=0.9) != key(ema=0.99)
 
