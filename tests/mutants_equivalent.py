@@ -27,9 +27,13 @@ the keys are in the order of the fields, the same in every call
   runner/probe.py  probe_key  True -> False: True
 no model has so large a size
   runner/match.py  _Search._bracket  2 -> 3: 2
+  runner/match.py  _Search._bracket  2 -> 3: 2 (4)
+a search that begins at the target ends there
+  runner/match.py  _Search._bracket  Lt -> LtE: self.costs[value] < self.target
 the other end of a pipe, which is closed when the process ends
   runner/other_ranks.py  _Others.__init__  drop the statement: end.close()
 a time to wait
+  runner/other_ranks.py  _Others.cause  drop the statement: time.sleep(0.05)
   runner/other_ranks.py  _Others.cause  Lt -> LtE: time.monotonic() < deadline
   runner/other_ranks.py  _Others._watch  2 -> 3: 2
   runner/other_ranks.py  _Others._watch  1.0 -> 2.0: 1.0

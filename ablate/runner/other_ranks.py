@@ -40,6 +40,9 @@ _GRACE_S = 10.0  # within which a rank should notice that another one is lost
 _LOST_MESSAGES = ("gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe")
 """Parts of messages of a `RuntimeError` by which PyTorch says that another rank does not answer."""
 
+_LOST_STATUS = 3
+"""With which a rank ends because another one does not answer: the cause is elsewhere."""
+
 
 @contextmanager
 def joined_ranks(task: Task, follow: Follow) -> Iterator[Ranks]:
@@ -136,11 +139,11 @@ class _Others:
             own.close()
 
     def _losses(self) -> list[RankLostError]:
-        """Return the ranks that have failed, with the reasons."""
+        """Return the ranks that have failed by themselves, with the reasons."""
         losses = []
         for rank, process in enumerate(self.processes, start=1):
             status, own = process.exitcode, self._connections[rank - 1]
-            if not status:
+            if status in (None, 0, _LOST_STATUS):
                 continue
             failure: Failure = failure_of_exit(status, "")
             reason = exit_reason(status) if status < 0 else f"ended with {exit_reason(status)}"
@@ -159,7 +162,8 @@ class _Others:
                 return
             running = [process for process in running if process.exitcode != 0]
         if running and not self._is_closed.wait(2 * _GRACE_S):
-            sys.stderr.write("; ".join(map(str, self._losses())) + "\n")
+            reason = "; ".join(map(str, self._losses())) or "the ranks have lost each other"
+            sys.stderr.write(f"{reason}\n")
             os._exit(RunError.exit_status)
 
 
@@ -179,8 +183,8 @@ def _serve(parent: int, own: Connection, task: Task, follow: Follow) -> NoReturn
         pass  # the first rank ends with the same error, and reports it
     except Exception as error:
         traceback.print_exc()
-        status = RunError.exit_status
-        if not _is_lost(error):
+        status = _LOST_STATUS if _is_lost(error) else RunError.exit_status
+        if status != _LOST_STATUS:
             own.send((failure_of(error), reason_of(error)))
     for stream in (sys.stdout, sys.stderr):
         stream.flush()

@@ -110,7 +110,7 @@ def test_sentences_have_the_tokens_of_their_references(
         assert n_tokens == [len(ids) for ids in prepared.tests[name].tgt]
 
 
-def test_sources_are_translated(
+def test_sources_are_translated_and_scored_in_the_language_of_the_target(
     task: MakeTask, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[Any] = []
@@ -119,10 +119,19 @@ def test_sources_are_translated(
         given.append(sources)
         return translate(model, search, sources, *others)
 
+    languages: list[str] = []
+
+    def tokenizer(language: str) -> str:
+        languages.append(language)
+        return "char"
+
     monkeypatch.setattr(run, "translate", spy)
+    monkeypatch.setattr(run, "bleu_tokenizer", tokenizer)
     small = task("none", spec=small_spec())
-    run_one(small, store, lambda *_: None, lambda: False)
+    record = run_one(small, store, lambda *_: None, lambda: False)
     prepared = prepare(RunSpec.model_validate(small.spec))
+    assert languages == [prepared.text.tgt] * len(TESTS)
+    assert "tok:char" in record["test"]["test"]["bleu_signature"]
     for name, sources in zip(TESTS, given, strict=True):
         expected = prepared.tests[name].src
         assert [ids.tolist() for ids in sources] == [ids.tolist() for ids in expected]

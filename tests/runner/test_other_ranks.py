@@ -45,6 +45,12 @@ def add_and_fail(task: Task, ranks: Ranks) -> None:
     add(ranks)
 
 
+def fail_or_wait(task: Task, ranks: Ranks) -> None:
+    if ranks.rank == 1:
+        raise RuntimeError("a reason of its own")
+    time.sleep(60)
+
+
 def add_and_wait(task: Task, ranks: Ranks) -> None:
     add(ranks)
     (task.results / str(os.getpid())).touch()
@@ -128,11 +134,11 @@ def test_a_first_rank_that_does_not_notice_a_loss_ends_with_the_reason(
     task: MakeTask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(other_ranks, "_GRACE_S", 0.1)
-    two = task("two", spec={"seed": 1, "devices_per_run": 2})
+    three = task("three", spec={"seed": 1, "devices_per_run": 3})
 
     def wait() -> None:
         sys.stderr = (tmp_path / "log").open("w", buffering=1)
-        with joined_ranks(two, add_and_fail):
+        with joined_ranks(three, fail_or_wait):
             time.sleep(60)
 
     process = multiprocessing.get_context("fork").Process(target=wait)
@@ -140,4 +146,4 @@ def test_a_first_rank_that_does_not_notice_a_loss_ends_with_the_reason(
     process.join(30)
     assert process.exitcode == 1
     last = (tmp_path / "log").read_text(encoding="utf-8").splitlines()[-1]
-    assert last == "rank 1 of 2: ValueError: a reason"
+    assert last == "rank 1 of 3: RuntimeError: a reason of its own"

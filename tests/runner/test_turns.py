@@ -26,6 +26,7 @@ from ablate.runner.probe import (
     budget,
     measure_in_turns,
     most_devices,
+    n_rounds_of,
     probe_key,
     probe_one,
     rounds_within,
@@ -189,6 +190,12 @@ def test_the_most_devices_of_a_run(task: MakeTask) -> None:
     of = {n: task(f"{n}", spec={"seed": 1, "devices_per_run": n}) for n in (1, 2, 3)}
     assert most_devices([of[2], of[3], of[1]]) == 3
     assert most_devices([]) == 1
+
+
+def test_a_round_has_both_speeds() -> None:
+    names = ("train_target_tokens_per_second", "decode_sentences_per_second")
+    assert n_rounds_of({"rounds": dict(zip(names, ([1.0, 2.0], [1.0]), strict=True))}) == 1
+    assert n_rounds_of({"rounds": dict(zip(names, ([1.0], [1.0, 2.0]), strict=True))}) == 1
 
 
 def test_only_a_moving_average_of_the_weights_changes_the_speed() -> None:
