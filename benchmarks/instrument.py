@@ -1,0 +1,168 @@
+"""How sharp an instrument is a recipe: what does it cost to find a small difference with it?
+
+    python benchmarks/instrument.py [--only NAME ...] [--rows NAME ...] [--jobs 2]
+
+A recipe is what experiments do not vary: steps, batches, schedule, averaging, test sentences. Each
+trains the same rows with the same seeds, which no study uses. Of the pooled error of a run follows
+how many seeds four rows need until a difference of 1% of the baseline's BLEU is found with 80%
+power; times the processor time of a run, this is the recipe's figure of merit. Measured recipes are
+read from the record (results/benchmarks/instrument.json), and others added to it: an interrupted
+call goes on, also in the middle of a recipe, whose runs are kept in --results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import resource
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import records
+import yaml
+
+from ablate import api
+from ablate.analysis import dunnett
+from ablate.analysis.comparison import compare
+from ablate.analysis.sentences import bleu, influences
+from ablate.data.cache import cache_folder
+from ablate.measuring import SentenceStatistics
+from ablate.store import Store
+
+SEEDS = tuple(range(901, 913))
+HALF = {"training.batch_tokens": 320, "training.steps": 1000, "training.schedule.warmup": 200}
+QUARTER = {"training.batch_tokens": 160, "training.steps": 2000, "training.schedule.warmup": 400}
+RECIPES: Mapping[str, Mapping[str, Any]] = {
+    "640 x 500": {},
+    "320 x 1000": HALF,
+    "320 x 750": {**HALF, "training.steps": 750, "training.schedule.warmup": 150},
+    "160 x 2000": QUARTER,
+    "160 x 1500": {**QUARTER, "training.steps": 1500, "training.schedule.warmup": 300},
+    "320 x 1000, EMA 0.99": {**HALF, "training.average": {"ema": 0.99}},
+    "320 x 1000, lr 3e-3": {**HALF, "training.schedule.lr": 3e-3},
+    "320 x 1000, lr 8e-3": {**HALF, "training.schedule.lr": 8e-3},
+    "320 x 1000, linear": {**HALF, "training.schedule.name": "linear"},
+    "320 x 1000, greedy": {**HALF, "decoding": "greedy"},
+    "320 x 1000, 2000 sentences": {**HALF, "corpus.test_size": 2000},
+    "320 x 1000, no smoothing": {**HALF, "training.objective": "cross_entropy"},
+    "640 x 1000": {"training.steps": 1000, "training.schedule.warmup": 200},
+}
+ROWS: Mapping[str, Mapping[str, Any]] = {
+    "literal": {"model.position": {"name": "sinusoidal", "exponent": "literal_2i"}},
+    "pre": {"model.residual": "pre"},
+    "rms": {"model.norm": "rms"},
+    "learned": {"model.position": "learned"},
+    "none": {"model.position": "none"},
+    "one head": {"model.dims.n_heads": 1},
+    "unscaled": {"model.scaling": "none"},
+}
+FEW = ("literal", "pre", "rms")
+"""Rows with small effects, whose runs err as those of the baseline do."""
+
+POWER_ROWS = 4
+SHARE = 0.01  # of the baseline's BLEU, the difference that is to be found
+
+
+def main() -> None:
+    """Measure the recipes that are lacking, and print all."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", nargs="*", default=list(RECIPES), choices=RECIPES)
+    parser.add_argument("--rows", nargs="*", default=list(FEW), choices=ROWS)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--results", type=Path, default=cache_folder("instrument"))
+    parser.add_argument("--output", type=Path, default=records.RESULTS / "instrument.json")
+    chosen = parser.parse_args()
+    measured: dict[str, Any] = {}
+    if chosen.output.exists():
+        measured = json.loads(chosen.output.read_text(encoding="utf-8"))["recipes"]
+    for name in chosen.only:
+        if set(chosen.rows) <= set(measured.get(name, {}).get("rows", ())):
+            continue
+        measured[name] = measure(name, chosen.rows, chosen.results, chosen.jobs)
+        content = {"seeds": SEEDS, "recipes": measured, **records.origin("cpu")}
+        records.write(chosen.output, content)
+    print_table(measured)
+
+
+def measure(name: str, rows: Sequence[str], results: Path, jobs: int) -> dict[str, Any]:
+    """Train all rows of a recipe with all seeds; return their scores and what a run costs."""
+    preset = records.ROOT / "experiments" / "presets" / "laptop.yaml"
+    layer: dict[str, Any] = {"extends": str(preset), "seeds": list(SEEDS)}
+    variants = {row: dict(ROWS[row]) for row in rows}
+    results.mkdir(parents=True, exist_ok=True)
+    file = results / f"{name.replace(' ', '_').replace(',', '')}.yaml"
+    file.write_text(yaml.safe_dump({**layer, "variants": variants}), encoding="utf-8")
+    overrides = [f"{path}={json.dumps(value)}" for path, value in RECIPES[name].items()]
+    words = [word for each in overrides for word in ("--set", each)]
+    command = [sys.executable, "-m", "ablate.cli", "run", str(file), *words, "--results"]
+    options = ["--device", "cpu", "--no-probe", "--no-figures", "--jobs", str(jobs)]
+    note = results / "seconds.json"
+    spent: dict[str, float] = json.loads(note.read_text()) if note.exists() else {}
+    before = _seconds()
+    try:
+        subprocess.run([*command, str(results), *options], check=True, stdout=subprocess.DEVNULL)
+    finally:
+        spent[name] = spent.get(name, 0.0) + _seconds() - before
+        note.write_text(json.dumps(spent), encoding="utf-8")
+    outcome = api.report(file, overrides=overrides, results=results)
+    scores: dict[str, dict[int, float]] = {}
+    of_sentences = []
+    for (row, seed), record in outcome.records.items():
+        scores.setdefault(row, {})[seed] = record["test"]["test"]["bleu"]
+        sentences = Store(results).path(record["hash"]) / record["test"]["test"]["sentences"]
+        counts = SentenceStatistics.from_csv(sentences.read_text(encoding="utf-8")).bleu
+        of_sentences.append(influences(counts, bleu))
+    n_runs = len(outcome.records)
+    influence = np.array([x.var(ddof=1) / len(x) for x in of_sentences])
+    return {
+        "overrides": dict(RECIPES[name]),
+        "rows": scores,
+        "cpu_seconds": round(spent[name] / n_runs, 2),
+        "sd_of_sentences": round(math.sqrt(float(influence.mean())), 3),
+    }
+
+
+def _seconds() -> float:
+    """Return the processor time of the processes that this one has waited for."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def merit(sd: float, bleu_of_baseline: float, cpu_seconds: float) -> tuple[int, float]:
+    """Return how many seeds find the difference, and the processor minutes of a row with them."""
+    for seeds in range(2, 1000):
+        df = POWER_ROWS * (seeds - 1)
+        critical = dunnett.critical_value([math.sqrt(0.5)] * POWER_ROWS, df)
+        found = dunnett.smallest_detectable(sd * math.sqrt(2 / seeds), critical, df)
+        if found <= SHARE * bleu_of_baseline:
+            return seeds, seeds * cpu_seconds / 60
+    raise ValueError("the error is too large for any number of seeds")
+
+
+def print_table(measured: Mapping[str, Any]) -> None:
+    """Print a line for each recipe, the best first."""
+    lines = []
+    for name, recipe in measured.items():
+        rows = {row: {int(s): x for s, x in each.items()} for row, each in recipe["rows"].items()}
+        of_few = compare({row: rows[row] for row in ("baseline", *FEW)})
+        mean = float(np.mean(list(rows["baseline"].values())))
+        assert of_few.sd is not None
+        n_seeds, minutes = merit(of_few.sd, mean, recipe["cpu_seconds"])
+        effects = compare(rows).differences
+        words = ", ".join(f"{row} {each.estimate:+.1f}" for row, each in effects.items())
+        lines.append((minutes, name, mean, of_few.sd, recipe, n_seeds, words))
+    records.say(
+        f"{'recipe':32}{'BLEU':>6}{'sd':>6}{'sentences':>10}{'CPU s':>7}{'seeds':>6}{'min':>7}"
+    )
+    for minutes, name, mean, sd, recipe, n_seeds, words in sorted(lines):
+        cost = f"{recipe['sd_of_sentences']:10.2f}{recipe['cpu_seconds']:7.1f}"
+        records.say(f"{name:32}{mean:6.1f}{sd:6.2f}{cost}{n_seeds:6}{minutes:7.1f}  {words}")
+
+
+if __name__ == "__main__":
+    main()
