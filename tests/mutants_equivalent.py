@@ -28,10 +28,13 @@ the keys are in the order of the fields, the same in every call
 no model has so large a size
   runner/match.py  _Search._bracket  2 -> 3: 2
   runner/match.py  _Search._bracket  2 -> 3: 2 (4)
-a search that begins at the target ends there
+a search that meets the target ends there
+  runner/match.py  _Search._ends  Lt -> LtE: *
   runner/match.py  _Search._bracket  Lt -> LtE: self.costs[value] < self.target
 the other end of a pipe, which is closed when the process ends
   runner/other_ranks.py  _Others.__init__  drop the statement: end.close()
+the tests run on Linux, without a GPU
+  runner/other_ranks.py  _Others.__init__  And -> Or: sys.platform == 'linux' and *
 a time to wait
   runner/other_ranks.py  _Others.cause  drop the statement: time.sleep(0.05)
   runner/other_ranks.py  _Others.cause  Lt -> LtE: time.monotonic() < deadline

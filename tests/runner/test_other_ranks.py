@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ from torch import distributed
 from ablate.errors import DivergedError
 from ablate.runner import other_ranks
 from ablate.runner.failures import RankLostError
-from ablate.runner.other_ranks import joined_ranks
+from ablate.runner.other_ranks import Follow, joined_ranks
 from ablate.runner.task import Task
 from ablate.training.ranks import ALONE, Ranks
 from tests.runner.conftest import MakeTask
@@ -24,6 +25,10 @@ from tests.runner.conftest import MakeTask
 @pytest.fixture
 def three(task: MakeTask) -> Task:
     return task("three", spec={"seed": 1, "devices_per_run": 3})
+
+
+FORKED = "a new program, "
+"""Is empty in the first rank, and so in a fork of it."""
 
 
 def add(ranks: Ranks) -> float:
@@ -36,12 +41,18 @@ def add(ranks: Ranks) -> float:
 def add_and_write(task: Task, ranks: Ranks) -> None:
     total = add(ranks)
     time.sleep(0.2)  # what ranks do after the last exchange is waited for
-    (task.results / f"{ranks.rank} of {ranks.n}").write_text(f"{total} by {os.getpid()}")
+    (task.results / f"{ranks.rank} of {ranks.n}").write_text(f"{total} by {FORKED}{os.getpid()}")
 
 
 def add_and_fail(task: Task, ranks: Ranks) -> None:
     if ranks.rank == 1:
         raise ValueError("a reason")
+    add(ranks)
+
+
+def add_and_die(task: Task, ranks: Ranks) -> None:
+    if ranks.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
     add(ranks)
 
 
@@ -64,6 +75,7 @@ def never(task: Task, ranks: Ranks) -> None:
 def test_the_ranks_are_processes_that_compute_together(
     three: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "FORKED", "")
     monkeypatch.setenv("MASTER_PORT", "of somebody else")
     before = dict(os.environ)
     with joined_ranks(three, add_and_write) as ranks:
@@ -115,18 +127,23 @@ def test_the_first_ranks_own_error_is_the_reason(three: Task) -> None:
             os.kill(int(file.name), 0)
 
 
-def test_another_ranks_error_is_the_reason_for_the_loss_of_it(
-    three: Task, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("follow", "reason", "failure"),
+    [
+        (add_and_fail, "ValueError: a reason", "other"),
+        (add_and_die, "killed by signal 9", "killed"),
+    ],
+)
+def test_what_ended_another_rank_is_the_reason_for_the_loss_of_it(
+    three: Task, follow: Follow, reason: str, failure: str
 ) -> None:
-    monkeypatch.setattr(other_ranks, "_GRACE_S", 5.0)
-
     def lose() -> None:
-        with joined_ranks(three, add_and_fail) as ranks:
+        with joined_ranks(three, follow) as ranks:
             add(ranks)
 
-    with pytest.raises(RankLostError, match=r"^rank 1 of 3: ValueError: a reason$") as lost:
+    with pytest.raises(RankLostError, match=f"^rank 1 of 3: {reason}") as lost:
         lose()
-    assert lost.value.failure == "other"
+    assert lost.value.failure == failure
     assert isinstance(lost.value.__cause__, RuntimeError)
 
 

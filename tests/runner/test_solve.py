@@ -186,6 +186,21 @@ def test_a_match_is_measured_anew_for_another_text(tmp_path: Path) -> None:
     assert match_key(of_files, row, "one") != match_key(of_files, row, "other")
 
 
+def test_a_match_is_measured_anew_for_other_files_of_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = experiment(tmp_path)
+    own = loaded.rows[1].spec
+
+    def key(content: str) -> str:
+        monkeypatch.setattr(
+            match, "files_of", lambda spec, _: {"x": content} if spec is own else {}
+        )
+        return match_key(loaded, loaded.rows[1], "")
+
+    assert key("one") == key("one") != key("other")
+
+
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_flops_are_those_of_the_first_batch_times_the_tokens(accumulate: int) -> None:
     training = {**SMALL["training"], "accumulate": accumulate}
