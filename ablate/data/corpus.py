@@ -79,6 +79,8 @@ class CorpusText:
 class Corpus(Part, slot="corpus"):
     """The contract: describe the content without the network, download it, load it."""
 
+    is_own = False  # of files of the user's own, whose content is examined before a run
+
     def __init__(self) -> None:
         return
 

@@ -77,6 +77,8 @@ class Files(Corpus):
         accept: names of faults with which the text is used all the same.
     """
 
+    is_own = True
+
     def __init__(  # noqa: PLR0913 - one argument for every option
         self,
         *,

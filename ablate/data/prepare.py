@@ -22,7 +22,7 @@ from ablate.data.lines import Lines
 from ablate.data.parallel import lines_of, pieces_of, why_unreadable
 from ablate.data.ragged import Ragged
 from ablate.data.segmentation import WordNumbers
-from ablate.data.tokenizer import MakeSampler, Tokenizer, TokenizerPair
+from ablate.data.tokenizer import MakeSampler, SubwordTokenizer, Tokenizer, TokenizerPair
 from ablate.errors import DataError
 from ablate.hashing import digest
 from ablate.registry import Choice, build, digest_of_code, lookup
@@ -103,6 +103,19 @@ def prepare(run: RunSpec, expected: str = "", expected_teacher: str = "") -> Pre
         max_len = run.model.dims.max_len
         train = Resampled(train.src, train.tgt, splits[_WORDS], samplers, max_len)
     return Prepared(text, fingerprint, tokenizers, train, splits["dev"], tests)
+
+
+def too_small_vocabulary(run: RunSpec) -> str | None:
+    """Return why a vocabulary cannot hold the alphabet of the user's own text; None if it can."""
+    corpus = build(Corpus, run.corpus, at="corpus")
+    tokenizer = build(Tokenizer, run.tokenizer, at="tokenizer")
+    if not (isinstance(tokenizer, SubwordTokenizer) and corpus.is_own and corpus.is_available()):
+        return None
+    options = {**vars(tokenizer), "vocab_size": 0, "nominal_size": 0}
+    key = digest([corpus.fingerprint(), repr(sorted(options.items())), _OWN_CODE])[:32]
+    file = cache_folder("alphabets") / key
+    n_needed = int(cached(file, lambda: str(tokenizer.least_size(corpus.load()))))
+    return tokenizer.too_small(n_needed) if n_needed > tokenizer.vocab_size else None
 
 
 def _sampling(run: RunSpec) -> MakeSampler | None:

@@ -25,6 +25,9 @@ _NO_MERGE = np.iinfo(np.int64).max
 _END = -1
 _BLOCK = 20_000  # sentences
 
+BYTES = tuple(f"<0x{value:02X}>" for value in range(256))
+"""The pieces of single bytes, with which ``byte_fallback`` writes unknown characters."""
+
 _Edge = tuple[int, int, float]
 """A piece in a word: the boundary where it ends, its id, and a score or a probability."""
 
@@ -32,7 +35,7 @@ _Edge = tuple[int, int, float]
 class WordSampler(ABC):
     """The contract: draw a segmentation of each word of a text.
 
-    A word with an unknown piece keeps the segmentation that the tokenizer gives it.
+    A word with an unknown piece, or with bytes, keeps the segmentation that the tokenizer gives it.
 
     Args:
         hf: the trained tokenizer.
@@ -42,8 +45,10 @@ class WordSampler(ABC):
 
     def __init__(self, hf: HFTokenizer, words: Ragged, *, unknown: int) -> None:
         self._model: dict[str, Any] = json.loads(hf.to_str())["model"]
+        of_bytes = BYTES if self._model.get("byte_fallback") else ()
+        strange = {unknown, *map(hf.token_to_id, of_bytes)}
         self._known = [
-            (own, "" if unknown in own else "".join(hf.id_to_token(i) or "" for i in own))
+            (own, "" if strange & {*own} else "".join(hf.id_to_token(i) or "" for i in own))
             for own in (ids.tolist() for ids in words)
         ]
 

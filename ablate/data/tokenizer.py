@@ -9,12 +9,13 @@ trained on the training split and nothing else.
 from __future__ import annotations
 
 import json
+import re
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import chain
-from typing import Annotated, Any
+from itertools import accumulate, chain, islice
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
@@ -23,7 +24,13 @@ from tokenizers import Tokenizer as HFTokenizer
 from ablate.data.corpus import CorpusText
 from ablate.data.lines import Lines
 from ablate.data.ragged import Ragged
-from ablate.data.segmentation import DropoutSampler, LatticeSampler, WordNumbers, WordSampler
+from ablate.data.segmentation import (
+    BYTES,
+    DropoutSampler,
+    LatticeSampler,
+    WordNumbers,
+    WordSampler,
+)
 from ablate.data.unigram import train_unigram
 from ablate.errors import DataError
 from ablate.hashing import digest
@@ -34,10 +41,13 @@ PAD, BOS, EOS, UNK = range(4)
 SPECIAL = ("< pad>", "< bos>", "< eos>", "< unk>")  # with a space: no text has such a piece
 
 VocabularySize = Annotated[int, Field(gt=len(SPECIAL))]
+Normalisation = Annotated[Literal["none", "nfc", "nfkc"], AddedOption("none")]
+Coverage = Annotated[float, Field(gt=0.0, le=1.0), AddedOption(1.0)]
 
 MakeSampler = Callable[[HFTokenizer, Ragged], WordSampler]
 """Makes a sampler from a trained tokenizer and its own segmentation of each word."""
 
+_BLOCK = 1_000  # lines
 _SPACE = "▁"
 _UNKNOWN = f"{_SPACE}⁇{_SPACE}"  # an unknown piece in text, as SentencePiece writes it
 
@@ -50,9 +60,9 @@ class TokenizerPair:
         self._tgt = tgt or src
         self._is_joint = tgt is None
         n_tgt = self._tgt.get_vocab_size()
-        self._pieces = [self._tgt.id_to_token(i) or "" for i in range(n_tgt)]
-        self._pieces[PAD] = self._pieces[BOS] = self._pieces[EOS] = ""
-        self._pieces[UNK] = _UNKNOWN
+        self._bytes = _bytes_of(self._tgt)
+        self._bytes[PAD] = self._bytes[BOS] = self._bytes[EOS] = b""
+        self._bytes[UNK] = _UNKNOWN.encode()
         self.vocabulary = Vocabulary(src.get_vocab_size(), n_tgt, self._is_joint)
         self.fingerprint = digest([self.to_json()])
 
@@ -93,15 +103,19 @@ class TokenizerPair:
 
     def src_pieces(self, ids: Sequence[int]) -> list[str]:
         """Return the piece of each source id, special ones included."""
-        return [self._src.id_to_token(i) or "" for i in ids]
+        return _readable(self._src, ids)
 
     def tgt_pieces(self, ids: Sequence[int]) -> list[str]:
         """Return the piece of each target id, special ones included."""
-        return [self._tgt.id_to_token(i) or "" for i in ids]
+        return _readable(self._tgt, ids)
 
     def decode_tgt(self, ids: Sequence[int]) -> str:
-        """Return the sentence without special ids; an unknown piece becomes ``⁇``."""
-        return " ".join("".join([self._pieces[i] for i in ids]).replace(_SPACE, " ").split())
+        """Return the sentence without special ids; an unknown piece becomes ``⁇``.
+
+        Bytes that are no UTF-8 become U+FFFD, the replacement character.
+        """
+        text = b"".join([self._bytes[i] for i in ids]).decode(errors="replace")
+        return " ".join(text.replace(_SPACE, " ").split())
 
 
 class Tokenizer(Part, slot="tokenizer"):
@@ -110,14 +124,19 @@ class Tokenizer(Part, slot="tokenizer"):
     Args:
         joint: one vocabulary, learned from both sides, or one for each.
         lowercase: whether upper case becomes lower case, on both sides.
+        normalise: the form of Unicode that both sides are brought into (Unicode Standard Annex 15):
+            ``nfc`` composes accents; ``nfkc`` also makes wide and narrow forms alike.
     """
 
     nominal_size: int
     """The largest possible size of a vocabulary, before any text is known."""
 
-    def __init__(self, *, joint: bool = True, lowercase: bool = False) -> None:
+    def __init__(
+        self, *, joint: bool = True, lowercase: bool = False, normalise: Normalisation = "none"
+    ) -> None:
         self.joint = joint
         self.lowercase = lowercase
+        self.normalise = normalise
 
     def nominal_vocabulary(self) -> Vocabulary:
         """Return the largest possible sizes of the vocabularies, before any text is known."""
@@ -137,6 +156,10 @@ class Tokenizer(Part, slot="tokenizer"):
             return TokenizerPair(self.fit(Lines(chain(src, tgt)), tokenised), None)
         return TokenizerPair(self.fit(src, tokenised), self.fit(tgt, tokenised))
 
+    def least_size(self, text: CorpusText) -> int:
+        """Return how many entries a vocabulary for this text has at least; 0: any number."""
+        return 0
+
     def sampling(self) -> MakeSampler | None:
         """Return the maker of samplers, if training text is segmented anew in every epoch."""
         return None
@@ -148,7 +171,9 @@ class Tokenizer(Part, slot="tokenizer"):
     def untrained(self, model: models.Model, splitting: pre_tokenizers.PreTokenizer) -> HFTokenizer:
         """Return an untrained one: normalise, mark the spaces, split, apply ``model``."""
         hf = HFTokenizer(model)
+        forms = {"nfc": normalizers.NFC, "nfkc": normalizers.NFKC}
         steps: list[Any] = [
+            *([forms[self.normalise]()] if self.normalise in forms else ()),
             normalizers.Replace(Regex(rf"[\s{_SPACE}]+"), " "),
             normalizers.Strip(),
         ]
@@ -174,13 +199,69 @@ class LimitedTokenizer(Tokenizer):
         vocab_size: VocabularySize = 10_000,
         joint: bool = True,
         lowercase: bool = False,
+        normalise: Normalisation = "none",
     ) -> None:
-        super().__init__(joint=joint, lowercase=lowercase)
+        super().__init__(joint=joint, lowercase=lowercase, normalise=normalise)
         self.vocab_size = self.nominal_size = vocab_size
 
 
+class SubwordTokenizer(LimitedTokenizer):
+    """A tokenizer that writes every character of its alphabet, and joins frequent ones.
+
+    Args:
+        character_coverage: the most frequent characters that make up this share of the training
+            text are the alphabet, the others are unknown (Kudo & Richardson 2018,
+            arXiv:1808.06226; 0.9995 there for large alphabets).
+        byte_fallback: a character that is not in the alphabet is written by its bytes in UTF-8,
+            which take 256 entries of the vocabulary, so that nothing is unknown.
+    """
+
+    character_coverage: float
+    byte_fallback: bool
+
+    def least_size(self, text: CorpusText) -> int:
+        sides: list[Iterable[str]] = [text.train.src, text.train.tgt]
+        if self.joint:
+            sides = [chain(*sides)]
+        return max(self._n_others + len(self._alphabet(side)[0]) for side in sides)
+
+    @property
+    def _n_others(self) -> int:
+        """Return how many entries of a vocabulary are no characters of the text."""
+        return len(SPECIAL) + (len(BYTES) if self.byte_fallback else 0)
+
+    def _alphabet(self, lines: Iterable[str]) -> tuple[list[str], list[str]]:
+        """Return the characters of a text that are in the alphabet, and the others."""
+        normalizer = self.untrained(models.BPE(), _words(False)).normalizer
+        assert normalizer is not None
+        counts: Counter[str] = Counter()
+        rest = iter(lines)
+        while block := [*islice(rest, _BLOCK)]:
+            counts.update(normalizer.normalize_str("\n".join(block)))
+            counts[_SPACE] += 1  # as every word has one, the first one too
+        counts[_SPACE] += counts.pop(" ", 0)
+        ranked = sorted(counts, key=lambda character: (-counts[character], character))
+        needed = self.character_coverage * counts.total()
+        before = accumulate((counts[character] for character in ranked), initial=0)
+        n_kept = sum(n < needed for n in before)
+        return ranked[:n_kept], ranked[n_kept:]
+
+    def _check_size(self, n_needed: int) -> None:
+        if n_needed > self.vocab_size:
+            raise DataError(f"tokenizer.vocab_size {self.too_small(n_needed)}")
+
+    def too_small(self, n_needed: int) -> str:
+        """Return why a vocabulary that needs more entries cannot be learned."""
+        in_bytes = ", 256 for bytes" if self.byte_fallback else ""
+        return (
+            f"is {self.vocab_size}, but the text needs {n_needed}: one for "
+            f"every character of the alphabet{in_bytes} and {len(SPECIAL)} special ones; raise it, "
+            "or leave rare characters out of the alphabet, as with character_coverage: 0.9995"
+        )
+
+
 @register("bpe", source="Sennrich et al. 2016, arXiv:1508.07909, sec. 3.2")
-class BytePair(LimitedTokenizer):
+class BytePair(SubwordTokenizer):
     """Join the most frequent pair of neighbouring pieces, again and again.
 
     Args:
@@ -190,7 +271,7 @@ class BytePair(LimitedTokenizer):
             Other text is segmented without, and the vocabulary is learned without.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument for every option
         self,
         *,
         vocab_size: VocabularySize = 10_000,
@@ -198,10 +279,17 @@ class BytePair(LimitedTokenizer):
         lowercase: bool = False,
         min_frequency: PositiveInt = 2,
         dropout: Annotated[float, Field(ge=0.0, le=1.0), AddedOption(0.0)] = 0.0,
+        character_coverage: Coverage = 1.0,
+        byte_fallback: Annotated[bool, AddedOption(False)] = False,
+        normalise: Normalisation = "none",
     ) -> None:
-        super().__init__(vocab_size=vocab_size, joint=joint, lowercase=lowercase)
+        super().__init__(
+            vocab_size=vocab_size, joint=joint, lowercase=lowercase, normalise=normalise
+        )
         self.min_frequency = min_frequency
         self.dropout = dropout
+        self.character_coverage = character_coverage
+        self.byte_fallback = byte_fallback
 
     def sampling(self) -> MakeSampler | None:
         if not self.dropout:
@@ -209,22 +297,85 @@ class BytePair(LimitedTokenizer):
         return partial(DropoutSampler, unknown=UNK, dropout=self.dropout)
 
     def fit(self, lines: Sequence[str], is_tokenised: bool) -> HFTokenizer:
-        hf = self.untrained(models.BPE(unk_token=SPECIAL[UNK]), _words(is_tokenised))
+        splitting = _words(is_tokenised)
+        learning = splitting  # what the merges are learned from, without rare characters
+        if self.character_coverage < 1 and (rare := self._alphabet(lines)[1]):
+            parts = [splitting, pre_tokenizers.Split(Regex(_any_of(rare)), "removed")]
+            learning = pre_tokenizers.Sequence(parts)
+        return self._trained(learning, lines, splitting=splitting)
+
+    def _trained(
+        self,
+        learning: pre_tokenizers.PreTokenizer,
+        lines: Sequence[str],
+        *,
+        splitting: pre_tokenizers.PreTokenizer,
+        alphabet: Sequence[str] = (),
+    ) -> HFTokenizer:
+        """Learn merges; the alphabet is in the vocabulary even where it does not occur."""
+        bytes_ = BYTES if self.byte_fallback else ()
+        hf = self.untrained(models.BPE(unk_token=SPECIAL[UNK]), learning)
         trainer = trainers.BpeTrainer(
-            vocab_size=self.vocab_size,
+            vocab_size=max(self.vocab_size - len(bytes_), 0),
             min_frequency=self.min_frequency,
             special_tokens=list(SPECIAL),
+            initial_alphabet=list(alphabet),
             show_progress=False,
         )
         hf.train_from_iterator(lines, trainer, length=len(lines))
-        _check_size(hf.get_vocab_size(), self.vocab_size)
+        self._check_size(hf.get_vocab_size() + len(bytes_))
+        hf.pre_tokenizer = splitting
         settings = json.loads(hf.to_str())
         settings["added_tokens"] = []  # the name of a special token in a text is text
+        _add_bytes(settings["model"], bytes_)
         return HFTokenizer.from_str(json.dumps(settings))
 
 
+@register("byte_bpe", source="Radford et al. 2019 (GPT-2), sec. 2.2")
+class ByteLevelPairs(BytePair):
+    """Join the most frequent pair of neighbouring bytes of UTF-8, again and again.
+
+    All 256 bytes are in the vocabulary, so that nothing is unknown in any language. Unlike GPT-2,
+    words are those of ``bpe``. A translation may hold bytes that are no UTF-8; they become U+FFFD.
+
+    Args:
+        min_frequency: pairs that occur less often are not joined.
+        dropout: the probability that a merge is left out, as in ``bpe``.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: Annotated[int, Field(ge=len(SPECIAL) + 256)] = 10_000,
+        joint: bool = True,
+        lowercase: bool = False,
+        min_frequency: PositiveInt = 2,
+        dropout: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0,
+        normalise: Normalisation = "none",
+    ) -> None:
+        super().__init__(
+            vocab_size=vocab_size,
+            joint=joint,
+            lowercase=lowercase,
+            min_frequency=min_frequency,
+            dropout=dropout,
+            normalise=normalise,
+        )
+
+    def least_size(self, text: CorpusText) -> int:
+        return self._n_others + 256
+
+    def fit(self, lines: Sequence[str], is_tokenised: bool) -> HFTokenizer:
+        in_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        splitting = pre_tokenizers.Sequence([_words(is_tokenised), in_bytes])
+        alphabet = in_bytes.alphabet()
+        hf = self._trained(splitting, lines, splitting=splitting, alphabet=alphabet)
+        hf.decoder = decoders.ByteLevel()
+        return hf
+
+
 @register("unigram", source="Kudo 2018, arXiv:1804.10959, sec. 3.2")
-class Unigram(LimitedTokenizer):
+class Unigram(SubwordTokenizer):
     """Start from many candidate pieces and drop those that add least to the likelihood.
 
     Args:
@@ -233,16 +384,23 @@ class Unigram(LimitedTokenizer):
             0.5 there, and 0 for all alike). Other text has the likeliest; null: this text too.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument for every option
         self,
         *,
         vocab_size: VocabularySize = 10_000,
         joint: bool = True,
         lowercase: bool = False,
         alpha: Annotated[NonNegativeFloat | None, AddedOption(None)] = None,
+        character_coverage: Coverage = 1.0,
+        byte_fallback: Annotated[bool, AddedOption(False)] = False,
+        normalise: Normalisation = "none",
     ) -> None:
-        super().__init__(vocab_size=vocab_size, joint=joint, lowercase=lowercase)
+        super().__init__(
+            vocab_size=vocab_size, joint=joint, lowercase=lowercase, normalise=normalise
+        )
         self.alpha = alpha
+        self.character_coverage = character_coverage
+        self.byte_fallback = byte_fallback
 
     def sampling(self) -> MakeSampler | None:
         if self.alpha is None:
@@ -252,12 +410,21 @@ class Unigram(LimitedTokenizer):
     def fit(self, lines: Sequence[str], is_tokenised: bool) -> HFTokenizer:
         splitting = _words(is_tokenised)
         counts = _count(self.untrained(models.Unigram(), splitting), lines)
-        n_characters = len(set(chain.from_iterable(counts)))
-        _check_size(n_characters + len(SPECIAL), self.vocab_size)
-        pieces = train_unigram(counts, self.vocab_size - len(SPECIAL))
+        if self.character_coverage < 1 and (rare := self._alphabet(lines)[1]):
+            apart, words, counts = re.compile(_any_of(rare)), counts, Counter()
+            for word, count in words.items():
+                for part in filter(None, apart.split(word)):
+                    counts[part] += count
+        self._check_size(len(set(chain.from_iterable(counts))) + self._n_others)
+        pieces = train_unigram(counts, self.vocab_size - self._n_others)
         rarest = min(score for _, score in pieces)
         specials = [(name, rarest - 10.0) for name in SPECIAL]
-        return self.untrained(models.Unigram([*specials, *pieces], UNK, False), splitting)
+        hf = self.untrained(models.Unigram([*specials, *pieces], UNK, False), splitting)
+        if not self.byte_fallback:
+            return hf
+        settings = json.loads(hf.to_str())
+        _add_bytes(settings["model"], BYTES)
+        return HFTokenizer.from_str(json.dumps(settings))
 
 
 @register("word", source="Bahdanau et al. 2015, arXiv:1409.0473, sec. 4.1")
@@ -275,8 +442,11 @@ class Word(LimitedTokenizer):
         joint: bool = True,
         lowercase: bool = False,
         min_frequency: PositiveInt = 2,
+        normalise: Normalisation = "none",
     ) -> None:
-        super().__init__(vocab_size=vocab_size, joint=joint, lowercase=lowercase)
+        super().__init__(
+            vocab_size=vocab_size, joint=joint, lowercase=lowercase, normalise=normalise
+        )
         self.min_frequency = min_frequency
 
     def fit(self, lines: Sequence[str], is_tokenised: bool) -> HFTokenizer:
@@ -341,9 +511,57 @@ def _fit_whole(
     return tokenizer.untrained(models.WordLevel(ids, unk_token=SPECIAL[UNK]), splitting)
 
 
-def _check_size(n_needed: int, vocab_size: int) -> None:
-    if n_needed > vocab_size:
-        raise DataError(
-            f"tokenizer.vocab_size is {vocab_size}, but the text needs {n_needed}: one for every "
-            f"character that occurs and {len(SPECIAL)} special ones; raise it"
-        )
+def _any_of(characters: Iterable[str]) -> str:
+    """Return a pattern of single characters, for the library's expressions and Python's."""
+    return "|".join(rf"\{each}" if each in r"\.^$*+?{}[]()|" else each for each in characters)
+
+
+def _add_bytes(model: dict[str, Any], names: Sequence[str]) -> None:
+    """Add pieces for single bytes to a model, which then writes with them what it does not know."""
+    if not names:
+        return
+    model["byte_fallback"] = True
+    if isinstance(model["vocab"], list):  # of a unigram model, with scores
+        known = {piece for piece, _ in model["vocab"]}
+        lowest = min(score for _, score in model["vocab"])
+        model["vocab"] += [[name, lowest] for name in names]
+    else:
+        known = set(model["vocab"])
+        model["vocab"] |= {name: len(known) + i for i, name in enumerate(names)}
+    if both := known.intersection(names):
+        raise DataError(f"the text has the piece {min(both)}, which byte_fallback needs for a byte")
+
+
+def _bytes_of(hf: HFTokenizer) -> list[bytes]:
+    """Return the text of every id, in UTF-8; that of a piece may be a part of a character."""
+    pieces = [hf.id_to_token(i) or "" for i in range(hf.get_vocab_size())]
+    settings = json.loads(hf.to_str())
+    if settings["decoder"]["type"] == "ByteLevel":
+        return [bytes(_BYTE_OF[x] for x in piece if x in _BYTE_OF) for piece in pieces]
+    of_byte = {}
+    if settings["model"].get("byte_fallback"):
+        of_byte = {name: bytes([value]) for value, name in enumerate(BYTES)}
+    return [of_byte.get(piece, piece.encode()) for piece in pieces]
+
+
+def _readable(hf: HFTokenizer, ids: Sequence[int]) -> list[str]:
+    """Return the pieces of ids as a reader knows them."""
+    pieces = [hf.id_to_token(i) or "" for i in ids]
+    if json.loads(hf.to_str())["decoder"]["type"] != "ByteLevel":
+        return pieces
+    letters = [
+        bytes(_BYTE_OF.get(x, 0) for x in piece).decode(errors="replace") for piece in pieces
+    ]
+    return [SPECIAL[i] if i < len(SPECIAL) else x for i, x in zip(ids, letters, strict=True)]
+
+
+def _bytes_as_letters() -> dict[str, int]:
+    """Return the byte that each letter of byte-level pieces stands for, as GPT-2 has them."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = (value for value in range(0x100) if value not in printable)
+    return {chr(value): value for value in printable} | {
+        chr(0x100 + i): value for i, value in enumerate(others)
+    }
+
+
+_BYTE_OF = _bytes_as_letters()

@@ -24,6 +24,7 @@ from ablate.config.inheritance import SIDES
 from ablate.contracts import ContractError, watched
 from ablate.data.corpus import refusals_of
 from ablate.data.parallel import why_unreadable
+from ablate.data.prepare import too_small_vocabulary
 from ablate.data.tokenizer import PAD, Tokenizer
 from ablate.decoding.search import Search
 from ablate.errors import AblateError, first_line_with_type
@@ -59,6 +60,10 @@ def check(experiment: Experiment) -> None:
     """Check the corpus, and build every part of every row on PyTorch's meta device."""
     baseline = experiment.rows[0]
     refusals = [(baseline.name, r.path, r.reason) for r in refusals_of(baseline.spec.corpus)]
+    if not refusals:
+        specs = {row.spec.tokenizer.model_dump_json(): row for row in experiment.rows[::-1]}
+        reasons = ((row.name, too_small_vocabulary(row.spec)) for row in specs.values())
+        refusals = [(row, "tokenizer.vocab_size", reason) for row, reason in reasons if reason]
     of_models: dict[Hashable, RefusedError | None] = {}
     refusals += [
         (row.name, refusal.path, refusal.reason)

@@ -202,3 +202,16 @@ def test_the_command_lists_faults_and_ends_with_1_if_one_is_an_error(folder: Pat
     write(text())
     done = CliRunner().invoke(app, ["corpora", "check", str(spec)])
     assert (done.exit_code, done.output) == (0, "no faults\n")
+
+
+def test_a_vocabulary_that_cannot_hold_the_alphabet_is_refused_by_plan(folder: Path) -> None:
+    write(text())
+    corpus = "{name: files, src: en, tgt: de, train: [train.en, train.de], "
+    corpus += "dev: [dev.en, dev.de], tests: {news: [news.en, news.de]}}"
+    spec = folder / "own.yaml"
+    spec.write_text(f"corpus: {corpus}\ntokenizer: {{name: bpe, vocab_size: 12}}\n", "utf-8")
+    reason = r"own\.yaml:2:36: tokenizer\.vocab_size: is 12, but the text needs \d\d: one for every"
+    with pytest.raises(SpecError, match=reason):
+        check(config.load(spec))
+    for tokenizer in ("{name: bpe, character_coverage: 0.3}", "{name: word}"):
+        check(config.load(spec, [f"tokenizer={tokenizer}", "tokenizer.vocab_size=20"]))

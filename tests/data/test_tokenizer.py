@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import json
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from ablate.data import tokenizer as tokenizer_module
 from ablate.data.corpus import Bitext, CorpusText
+from ablate.data.segmentation import WordNumbers
 from ablate.data.tokenizer import (
     BOS,
     EOS,
@@ -105,10 +110,11 @@ def test_lowercase_folds_case_on_both_sides(name: str) -> None:
 @pytest.mark.parametrize("name", SIZED)
 def test_the_vocabulary_is_never_larger_than_asked_for(name: str) -> None:
     text = corpus_text(500)
-    tokenizer = build(Tokenizer, choose(Tokenizer, name, vocab_size=60))
+    size = 300 if name == "byte_bpe" else 60
+    tokenizer = build(Tokenizer, choose(Tokenizer, name, vocab_size=size))
     vocabulary = tokenizer.train(text).vocabulary
-    assert vocabulary.n_src <= 60 == tokenizer.nominal_vocabulary().n_src
-    assert vocabulary.n_src > 40 or name == "word"
+    assert vocabulary.n_src <= size == tokenizer.nominal_vocabulary().n_src
+    assert vocabulary.n_src > size - 20 or name == "word"
     larger = trained_pair(name, text, vocab_size=2000).vocabulary
     assert larger.n_src <= 2000
     assert larger.n_src > vocabulary.n_src or name == "word"
@@ -127,7 +133,7 @@ def test_min_frequency_keeps_rare_pieces_out(name: str) -> None:
     assert trained_pair(name, text, min_frequency=60).vocabulary.n_src < rare
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "byte_bpe"])
 def test_what_is_unknown_shows_and_does_not_swallow_its_neighbours(name: str) -> None:
     tokenizers = trained_pair(name, corpus_text())
     ids = tokenizers.encode_tgt(["Hund \N{SNOWMAN} Hund"])[0]
@@ -196,7 +202,7 @@ def test_each_side_has_its_own_pieces_and_the_training_text_alone_teaches_them(n
     for joint in (True, False):
         tokenizers = trained_pair(name, other, joint=joint)
         assert tokenizers.to_json() == trained_pair(name, text, joint=joint).to_json()
-        assert UNK in tokenizers.encode_src(strange.src)[0]
+        assert (UNK in tokenizers.encode_src(strange.src)[0]) is (name != "byte_bpe")
     ids = tokenizers.encode_src(["the dog"])[0][:-1]
     assert "".join(tokenizers.src_pieces(ids)).replace("▁", " ").strip() == "the dog"
     assert tokenizers.src_pieces([UNK]) != tokenizers.src_pieces(ids[:1])
@@ -240,3 +246,112 @@ def test_a_joint_vocabulary_does_not_depend_on_which_side_is_the_source(name: st
     text = corpus_text()
     swapped = replace(text, train=Bitext(text.train.tgt, text.train.src))
     assert trained_pair(name, text).to_json() == trained_pair(name, swapped).to_json()
+
+
+STRANGE = ("日本語 ξυζ", "жзи 🙂 a\u0301", "\ufb01 \uff21", "x\u2028y")
+IN_BYTES: list[tuple[str, dict[str, object]]] = [
+    ("byte_bpe", {"vocab_size": 300}),
+    ("bpe", {"vocab_size": 400, "byte_fallback": True}),
+    ("unigram", {"vocab_size": 400, "byte_fallback": True}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), IN_BYTES)
+def test_bytes_write_any_text_that_training_has_not_seen(
+    name: str, options: dict[str, object]
+) -> None:
+    tokenizers = trained_pair(name, corpus_text(), **options)
+    again = TokenizerPair.from_json(tokenizers.to_json())
+    for line in STRANGE:
+        ids = tokenizers.encode_tgt([line])[0]
+        assert UNK not in ids
+        assert tokenizers.decode_tgt(ids) == again.decode_tgt(ids) == " ".join(line.split())
+    assert tokenizers.vocabulary.n_src <= int(str(options["vocab_size"]))
+    snowman = tokenizers.encode_tgt(["\N{SNOWMAN}"])[0][:-1]
+    assert "\ufffd" in tokenizers.decode_tgt(snowman[:-1])
+    plain = trained_pair(name, corpus_text(), **(options | {"vocab_size": 2000}))
+    ids = plain.encode_tgt(["Männer"])[0][:-1]
+    assert "".join(plain.tgt_pieces(ids)).strip("▁ ") == "Männer"
+    assert plain.tgt_pieces([EOS]) == [SPECIAL[EOS]]
+
+
+def test_byte_level_pairs_are_joined_in_the_order_of_training() -> None:
+    pair = trained_pair("byte_bpe", corpus_text(500), vocab_size=400, joint=False)
+    model = json.loads(json.loads(pair.to_json())["tgt"])["model"]
+    ranks = {tuple(merge): rank for rank, merge in enumerate(model["merges"])}
+    letters = {value: letter for letter, value in tokenizer_module._BYTE_OF.items()}
+    assert set(letters) == set(range(256))
+    assert [model["vocab"][letter] for letter in letters.values()]
+    for word in ("Männer", "Hundehaus", "日本"):
+        pieces = [letters[value] for value in f"▁{word}".encode()]
+        while possible := [each for each in pairwise(pieces) if each in ranks]:
+            first = min(possible, key=ranks.__getitem__)
+            at = next(i for i, each in enumerate(pairwise(pieces)) if each == first)
+            pieces[at : at + 2] = ["".join(first)]
+        assert [model["vocab"][piece] for piece in pieces] == pair.encode_tgt([word])[0][:-1]
+
+
+@pytest.mark.parametrize("name", ["bpe", "unigram"])
+@pytest.mark.parametrize("byte_fallback", [False, True])
+def test_characters_beyond_the_coverage_are_no_part_of_the_alphabet(
+    name: str, byte_fallback: bool
+) -> None:
+    lines = ("aaaa bbbb", "aaaa bbc]", "aabb d^")  # ▁ 6, a 10, b 8, and c d ] ^ once
+    text = replace(corpus_text(), train=Bitext(lines, lines), is_tokenised=True)
+    size = len(SPECIAL) + 256 * byte_fallback
+    options = {"joint": False, "byte_fallback": byte_fallback}
+    for coverage, known in ((24 / 28, "▁ab"), (25 / 28, "▁ab]"), (1.0, "▁ab]^cd")):
+        least = size + len(known)
+        with pytest.raises(DataError, match=f"is {least - 1}, but the text needs {least}: one"):
+            trained_pair(name, text, vocab_size=least - 1, character_coverage=coverage, **options)
+        pair = trained_pair(name, text, vocab_size=least, character_coverage=coverage, **options)
+        (ids,) = pair.encode_src(["abcd]^"])
+        is_known = [UNK not in pair.encode_src([x])[0] for x in "abcd]^"]
+        assert is_known == [byte_fallback or x in known for x in "abcd]^"]
+        assert pair.decode_tgt(ids) == "abcd]^" or not all(is_known)
+        tokenizer = choose(Tokenizer, name, vocab_size=9, character_coverage=coverage, **options)
+        assert build(Tokenizer, tokenizer).least_size(text) == least
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_form_of_unicode_makes_spellings_alike(name: str) -> None:
+    text = corpus_text()
+    composed, apart, wide = "M\u00e4nner", "Ma\u0308nner", "\uff2d\u00e4nner"
+    for form, same, others in (
+        ("none", (composed,), (apart, wide)),
+        ("nfc", (composed, apart), (wide,)),
+        ("nfkc", (composed, apart, wide), ()),
+    ):
+        pair = trained_pair(name, text, normalise=form)
+        ids = pair.encode_tgt([composed])
+        assert all(pair.encode_tgt([line]) == ids for line in same)
+        assert all(pair.encode_tgt([line]) != ids for line in others)
+
+
+@pytest.mark.parametrize("name", ["bpe", "unigram"])
+def test_what_is_written_in_bytes_is_not_segmented_anew(name: str) -> None:
+    text = corpus_text()
+    draw = {"dropout": 0.5} if name == "bpe" else {"alpha": 0.0}
+    options = {"vocab_size": 600, "byte_fallback": True, **draw}
+    lines = (*text.train.src, "日本語", "Männer")
+    choice = choose(Tokenizer, name, **options)
+    pair, make = build(Tokenizer, choice).train(text), build(Tokenizer, choice).sampling()
+    assert make is not None
+    numbers = WordNumbers()
+    words = pair.words_tgt(lines, numbers)
+    samplers = pair.samplers(make, *(numbers.segmentations(),) * 2)
+    drawn = np.random.default_rng(1)
+    of_japanese = samplers[1].sample(np.array(words[-2] * 9), drawn)
+    assert {tuple(ids.tolist()) for ids in of_japanese} == {
+        tuple(pair.encode_tgt(["日本語"])[0][:-1])
+    }
+    of_men = samplers[1].sample(np.array(words[-1] * 30), drawn)
+    assert {pair.decode_tgt(ids.tolist()) for ids in of_men} == {"Männer"}
+    assert len({tuple(ids.tolist()) for ids in of_men}) > 1
+
+
+def test_a_piece_that_looks_like_a_byte_is_refused() -> None:
+    lines = ("a<0x41> b<0x41> c<0x41>",) * 9
+    text = replace(corpus_text(), train=Bitext(lines, lines), is_tokenised=True)
+    with pytest.raises(DataError, match="has the piece <0x41>, which byte_fallback needs"):
+        trained_pair("bpe", text, byte_fallback=True, vocab_size=300)
