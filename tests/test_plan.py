@@ -115,7 +115,8 @@ def probed(path: Path, *names: str) -> api.Plan:
         if row.name in names:
             device = devices.find("cpu")[0]
             engine = engines.resolve("auto", "cpu")
-            store.save_probe(probe_key(row.spec, device, "fp32", engine, ""), measured)
+            precision = devices.resolve("auto", device)
+            store.save_probe(probe_key(row.spec, device, precision, engine, ""), measured)
     return api.plan(path, device="cpu", results=store.results)
 
 
@@ -129,7 +130,8 @@ def test_a_moving_average_is_part_of_what_a_probe_measures() -> None:
 
 
 def test_a_plan_for_a_cluster_counts_its_nodes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    facts = DeviceFacts(provenance.hardware("cpu"), has_bf16=False, memory_mib=math.inf)
+    has_bf16 = devices.has_bf16(Device("cpu"))
+    facts = DeviceFacts(provenance.hardware("cpu"), has_bf16=has_bf16, memory_mib=math.inf)
     slots = [Device("cpu", node=name, facts=facts) for name in ("a", "a", "b")]
     monkeypatch.setattr(sys.modules["ablate.api.plan"], "open_backend", lambda *_: Local(slots))
     plan = probed(path, "baseline")
