@@ -35,6 +35,11 @@ the other end of a pipe, which is closed when the process ends
   runner/other_ranks.py  _Others.__init__  drop the statement: end.close()
 the tests run on Linux, without a GPU
   runner/other_ranks.py  _Others.__init__  And -> Or: sys.platform == 'linux' and *
+the status is not 0 there
+  runner/other_ranks.py  _Others._losses  0 -> 1: 0 (2)
+  runner/other_ranks.py  _Others._losses  Lt -> LtE: status < 0
+the engine of most runs uses one core, however many there are
+  runner/run.py  run_one  1 -> 2: 1
 a time to wait
   runner/other_ranks.py  _Others.cause  drop the statement: time.sleep(0.05)
   runner/other_ranks.py  _Others.cause  Lt -> LtE: time.monotonic() < deadline

@@ -7,6 +7,8 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,12 @@ def fail_or_wait(task: Task, ranks: Ranks) -> None:
     if ranks.rank == 1:
         raise RuntimeError("a reason of its own")
     time.sleep(60)
+
+
+def fail_late(task: Task, ranks: Ranks) -> None:
+    if ranks.rank == 1:
+        time.sleep(0.3)  # the other one has ended
+        raise RuntimeError("a reason of its own")
 
 
 def add_and_wait(task: Task, ranks: Ranks) -> None:
@@ -147,20 +155,38 @@ def test_what_ended_another_rank_is_the_reason_for_the_loss_of_it(
     assert isinstance(lost.value.__cause__, RuntimeError)
 
 
+def exit_status_of(work: Callable[[], None]) -> int | None:
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join(30)
+    return process.exitcode
+
+
+@pytest.mark.parametrize("follow", [fail_or_wait, fail_late])
 def test_a_first_rank_that_does_not_notice_a_loss_ends_with_the_reason(
-    task: MakeTask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    three: Task, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, follow: Follow
 ) -> None:
     monkeypatch.setattr(other_ranks, "_GRACE_S", 0.1)
-    three = task("three", spec={"seed": 1, "devices_per_run": 3})
 
     def wait() -> None:
         sys.stderr = (tmp_path / "log").open("w", buffering=1)
-        with joined_ranks(three, fail_or_wait):
+        with joined_ranks(three, follow):
             time.sleep(60)
 
-    process = multiprocessing.get_context("fork").Process(target=wait)
-    process.start()
-    process.join(30)
-    assert process.exitcode == 1
+    assert exit_status_of(wait) == 1
     last = (tmp_path / "log").read_text(encoding="utf-8").splitlines()[-1]
     assert last == "rank 1 of 3: RuntimeError: a reason of its own"
+
+
+def test_a_first_rank_outlives_those_that_it_has_ended(
+    three: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(other_ranks, "_GRACE_S", 0.05)
+
+    def go_on() -> None:
+        with suppress(DivergedError), joined_ranks(three, add_and_wait) as ranks:
+            add(ranks)
+            raise DivergedError("the loss of step 3 is nan")
+        time.sleep(1.0)  # longer than the watch over the others waits
+
+    assert exit_status_of(go_on) == 0

@@ -105,6 +105,11 @@ def test_the_budget_is_of_all_devices_together(pool: FakePool, rows: list[Task])
     assert {n for *_, n in pool.told} == {2}
 
 
+def test_two_rows_take_turns(pool: FakePool, rows: list[Task]) -> None:
+    measure_in_turns(rows[:2], pool, pool, 1, lambda: 0.0)
+    assert pool.told[0][1].endswith("of 2 rows, which take turns")
+
+
 def test_the_budget_is_known_after_the_first_round(pool: FakePool, rows: list[Task]) -> None:
     asked: list[int] = []
 
@@ -208,6 +213,16 @@ def test_only_a_moving_average_of_the_weights_changes_the_speed() -> None:
     assert len(key()) == 16
     assert key(ema=0.9) != key()
     assert key(ema=0.9) != key(ema=0.99)
+
+
+def test_speed_depends_on_the_machine_but_not_on_the_threads_of_a_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def key(**hardware: object) -> str:
+        monkeypatch.setattr(module, "hardware_of", lambda _: {"cpu": "a", "threads": 1} | hardware)
+        return probe_key(RunSpec.model_validate(small_spec()), Device("cpu"), "fp32", "eager", "")
+
+    assert key() == key(threads=4) != key(cpu="b")
 
 
 def test_speed_depends_on_the_content_of_a_plugin(tmp_path: Path) -> None:
