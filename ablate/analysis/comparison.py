@@ -34,6 +34,9 @@ Floats = NDArray[np.float64]
 Values = Mapping[str, Mapping[int, float]]
 """One metric by row, the baseline first, and seed."""
 
+Quadruple = tuple[str, str, str, str]
+"""The rows with two changes: with both, the first, the second, and neither."""
+
 Method = Literal["two-way", "moderated", "paired", "divergence as 0", "none"]
 
 DEPARTURE_LEVEL = 0.001
@@ -42,39 +45,29 @@ DEPARTURE_LEVEL = 0.001
 
 @dataclass(frozen=True)
 class Difference:
-    """One row less the baseline.
+    """One row less the baseline; without an interval, all below ``method`` is None.
 
-    Attributes:
-        estimate: of the true difference; None if neither common seeds nor other rows join the two.
-        n: seeds that both rows have: done or, where divergence counts as 0, diverged; 0 where other
-            rows alone join the two.
-        n_won: of these, the seeds in which the row has the higher value.
-        method: ``two-way``: least squares with the pooled error; ``moderated``: least squares with
-            a larger one, because the spread of the row or the baseline stands out; ``paired``: the
-            mean of the row's own paired differences, with their error; ``divergence as 0``: such a
-            mean without an interval; ``none``: no interval, because a value has no bound, a loss
-            has diverged runs or nothing joins the two.
-        df: degrees of freedom of the error; None without an interval, as is all that follows.
-        single: the interval that holds for this row by itself.
-        simultaneous: the interval that holds together with those of all other rows.
-        family: the intervals that this one holds together with.
-        with_sentences: like ``simultaneous``, of new test sentences as well as new seeds.
+    The method is ``two-way``: least squares with the pooled error; ``moderated``: least squares
+    with a larger one, because the spread of the row or the baseline stands out; ``paired``: the
+    mean of the row's own paired differences, with their error; ``divergence as 0``: such a mean
+    without an interval; ``none``: no interval, because a value has no bound, a loss has diverged
+    runs or nothing joins the two.
     """
 
-    estimate: float | None
-    n: int
-    n_won: int
+    estimate: float | None  # None if neither common seeds nor other rows join the two
+    n: int  # seeds that both have: done or, where divergence counts as 0, diverged
+    n_won: int  # of these, the seeds in which the row has the higher value
     method: Method
     standard_error: float | None = None
-    df: float | None = None
-    single: Interval | None = None
-    simultaneous: Interval | None = None
-    family: Family | None = None
-    with_sentences: Interval | None = None
+    df: float | None = None  # degrees of freedom of the error
+    single: Interval | None = None  # holds for this row by itself
+    simultaneous: Interval | None = None  # holds together with those of all other rows
+    family: Family | None = None  # the intervals that it holds together with
+    with_sentences: Interval | None = None  # simultaneous, of new test sentences as well
 
     @property
     def critical(self) -> float | None:
-        """The constant of the simultaneous interval; None without one."""
+        """The constant of the simultaneous interval."""
         if self.family is None or self.df is None:
             return None
         is_shared = self.method == "two-way"
@@ -82,7 +75,7 @@ class Difference:
 
     @property
     def p(self) -> float | None:
-        """The p value of no difference, adjusted for all rows; None without an interval."""
+        """The p value of no difference, adjusted for all rows."""
         if self.family is None or self.standard_error is None or self.df is None:
             return None
         statistic = math.inf if self.estimate else 0.0
@@ -95,25 +88,15 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The rows of one metric, compared with the baseline.
+    """The rows of one metric, compared with the baseline."""
 
-    Attributes:
-        differences: by row, without the baseline.
-        sd: the pooled standard deviation of one run; None without degrees of freedom.
-        df: its degrees of freedom.
-        family: the comparisons that have intervals.
-        departed: rows whose spread departs, so that they have left the model.
-        standing_out: rows of the model whose spread stands out, each with the level of its F test.
-        diverged: rows with diverged seeds.
-    """
-
-    differences: Mapping[str, Difference]
-    sd: float | None
+    differences: Mapping[str, Difference]  # by row, without the baseline
+    sd: float | None  # pooled, of one run; None without degrees of freedom
     df: int
-    family: Family
-    departed: tuple[str, ...] = ()
-    standing_out: Mapping[str, float] = field(default_factory=dict)
-    diverged: tuple[str, ...] = ()
+    family: Family  # the comparisons that have intervals
+    departed: tuple[str, ...] = ()  # rows whose spread departs, so that they have left the model
+    standing_out: Mapping[str, float] = field(default_factory=dict)  # levels of their F tests
+    diverged: tuple[str, ...] = ()  # rows with diverged seeds
 
     @property
     def detectable(self) -> Interval | None:
@@ -136,12 +119,9 @@ def compare(
     *,
     is_score: bool = True,
 ) -> Comparison:
-    """Compare every row of one metric with the first one.
+    """Compare every row of one metric with the first one, over the runs that are done.
 
-    Args:
-        values: of the runs that are done; a row may have none.
-        diverged: seeds of runs that diverged, by row; in a score they count as 0.
-        is_score: whether it is one.
+    In a score, the seeds that ``diverged`` count as 0.
     """
     failed = {row: set(diverged.get(row, ())) if diverged else set() for row in values}
     baseline, *others = values
@@ -172,6 +152,56 @@ def compare(
         standing_out=pool.standing_out,
         diverged=tuple(row for row in values if failed[row]),
     )
+
+
+@dataclass(frozen=True)
+class Interaction:
+    """The effect of two changes together beyond the sum of their effects alone.
+
+    The row that has both changes, less those that have one, plus the row that has neither, as the
+    mean over the ``n`` seeds that all four have. In the model of `ablate.analysis.two_way` its
+    variance is 4 sd² / n (Scheffé 1959, "The Analysis of Variance", ch. 4).
+    """
+
+    estimate: float
+    n: int
+    interval: Interval | None  # None where there is no error to judge by
+
+    @property
+    def differs_from_0(self) -> bool:
+        return self.interval is not None and not self.interval.low <= 0 <= self.interval.high
+
+
+def interaction(
+    rows: Quadruple,
+    values: Values,
+    compared: Comparison,
+    n_intervals: int = 1,
+) -> Interaction | None:
+    """Return the interaction of four rows; None if one has diverged, or they share no seed.
+
+    The error is the pooled one of the comparison, or where the spread of one of the four departs
+    from it, that of the interaction's own values. ``n_intervals`` hold together (Šidák).
+    """
+    if any(row in compared.diverged or row not in values for row in rows):
+        return None
+    both, first, second, neither = (values[row] for row in rows)
+    seeds = sorted(set(both) & set(first) & set(second) & set(neither))
+    if not seeds:
+        return None
+    each = [both[s] - first[s] - second[s] + neither[s] for s in seeds]
+    mean, n = mean_of(each), len(each)
+    if not math.isfinite(mean):
+        return Interaction(mean, n, None)
+    has_departed = any(row in compared.departed for row in rows)
+    if has_departed and n > 1:
+        error, df = float(np.std(each, ddof=1)) / math.sqrt(n), n - 1
+    elif not has_departed and compared.sd is not None and compared.df:
+        error, df = 2 * compared.sd / math.sqrt(n), compared.df
+    else:
+        return Interaction(mean, n, None)
+    half = dunnett.sidak_value(n_intervals, df) * error
+    return Interaction(mean, n, Interval.around(mean, half))
 
 
 def _departed(values: Values) -> set[str]:

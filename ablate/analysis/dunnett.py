@@ -31,8 +31,7 @@ from ablate.analysis.statistics import LEVEL, t_quantile
 
 Floats = NDArray[np.float64]
 
-POWER = 0.8
-"""The probability with which `smallest_detectable` is found."""
+POWER = 0.8  # the probability with which `smallest_detectable` is found
 
 _N_NODES, _MOST_NODES = 64, 1024
 _FURTHEST = 8.5  # standard deviations: beyond lies less than 1e-16
@@ -66,15 +65,12 @@ def coverage(critical: float, loadings: Sequence[float], df: float) -> float:
 
 
 def loadings_of(covariance: Floats) -> Floats:
-    """Return b such that b_i b_j is the correlation of the differences i and j.
+    """Return b (K,) such that b_i b_j is the correlation of the differences i and j.
 
     With missing cells the correlations need not be such products. Then b is the product form that
     fits their logarithms best, scaled down until no product lies above its correlation. Smaller
     correlations make larger constants, so that the intervals are a little too wide; with all
     correlations at 0, which is the most this can do, they are Šidák's (1967).
-
-    Args:
-        covariance: of the estimated differences, up to a factor, (K, K).
     """
     scale = np.sqrt(np.diag(covariance))
     correlation = covariance / np.outer(scale, scale)
@@ -108,18 +104,12 @@ class Family:
 
     Some share an error; others have an error of their own. Of the latter, each takes as large a
     share of the family's errors as one of the former: its |T| is judged by how rarely a |T| with
-    the shared error is as large.
-
-    Attributes:
-        loadings: of the comparisons with the shared error; see `loadings_of`.
-        df: degrees of freedom of the shared error; 0 if there is none.
-        n_separate: comparisons with an error of their own.
-        slack: 1, or more where the standard errors are larger than need be: the constants are
-            those of the probability `LEVEL` ** slack.
+    the shared error is as large. The constants are those of the probability `LEVEL` ** slack, which
+    is above 1 where the standard errors are larger than need be.
     """
 
-    loadings: tuple[float, ...]
-    df: float
+    loadings: tuple[float, ...]  # of the comparisons with the shared error
+    df: float  # degrees of freedom of the shared error; 0 if there is none
     n_separate: int = 0
     slack: float = 1.0
 
@@ -155,11 +145,7 @@ class Family:
 
 
 def smallest_detectable(standard_error: float, critical: float, df: float) -> float:
-    """Return the true difference whose interval leaves out 0 with probability `POWER`.
-
-    The difference over its standard error follows the noncentral Student distribution; its
-    interval is the estimate ± ``critical`` standard errors.
-    """
+    """Return the true difference whose interval leaves out 0 with probability `POWER`."""
     return standard_error * _noncentrality(round(critical, 9), float(df))
 
 

@@ -1,9 +1,11 @@
-"""Every measure of quality of an experiment, compared with the baseline's."""
+"""Measures of quality: which values are better, and every row compared with the baseline."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from enum import StrEnum
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,15 +14,18 @@ from ablate.analysis import sentences
 from ablate.analysis.comparison import Comparison, Difference, compare
 from ablate.analysis.statistics import Interval
 from ablate.analysis.summary import Summary
-from ablate.analysis.verdict import LOSSES, SCORES
 from ablate.measuring import SentenceStatistics
 
-Floats = NDArray[np.float64]
-Comparisons = Mapping[str, Comparison]
-"""By metric."""
+SCORES = ("bleu", "bleu_lc_tok", "chrf", "exact_match")
+LOSSES = ("nll", "bits_per_character")
+"""Of dev and test sets, by the last part of their names."""
 
-Sentences = Mapping[tuple[str, int], Mapping[str, SentenceStatistics]]
-"""The statistics of each row and seed, by test set, as far as they are stored."""
+_OTHERS_LOWER = ("perplexity", "best_dev_nll", "train_loss", "final_loss", "seconds")
+
+Direction = Literal["higher", "lower"]
+Floats = NDArray[np.float64]
+Comparisons = Mapping[str, Comparison]  # by metric
+Sentences = Mapping[tuple[str, int], Mapping[str, SentenceStatistics]]  # by row, seed and test set
 
 _INFLUENCES: dict[str, Callable[[SentenceStatistics], Floats]] = {
     "bleu": lambda stats: sentences.influences(stats.bleu, sentences.bleu),
@@ -28,6 +33,53 @@ _INFLUENCES: dict[str, Callable[[SentenceStatistics], Floats]] = {
     "nll": lambda stats: _of_ratio(stats.nll, stats.target_tokens),
     "bits_per_character": lambda stats: _of_ratio(stats.nll / np.log(2), stats.characters),
 }
+
+
+class Verdict(StrEnum):
+    """What a simultaneous interval says of the true difference, of which it holds 95 in 100.
+
+    The probability that any row of a table is wrongly called better or worse is then at most 5%,
+    and so is that of ``NO_DIFFERENCE`` where the true difference is beyond the band.
+    """
+
+    BETTER = "better"
+    WORSE = "worse"
+    NO_DIFFERENCE = "no difference"
+    CANNOT_TELL = "cannot tell"
+
+
+def verdict(
+    interval: Interval | None, negligible: float, *, higher_is_better: bool = True
+) -> Verdict | None:
+    """Return the verdict on a row by its simultaneous interval; None without one.
+
+    An interval within the band, 0 ± ``negligible``, is `Verdict.NO_DIFFERENCE` even where it leaves
+    out 0: then the difference is there, and known to be smaller than what is called negligible.
+    """
+    if interval is None:
+        return None
+    if -negligible < interval.low and interval.high < negligible:
+        return Verdict.NO_DIFFERENCE
+    if interval.low > 0:
+        return Verdict.BETTER if higher_is_better else Verdict.WORSE
+    if interval.high < 0:
+        return Verdict.WORSE if higher_is_better else Verdict.BETTER
+    return Verdict.CANNOT_TELL
+
+
+def direction(measure: str) -> Direction | None:
+    """Return which values of a measure are better, if that is known."""
+    section, last = measure.partition(".")[0], measure.rpartition(".")[2]
+    if last in SCORES:
+        return "higher"
+    if last in (*LOSSES, *_OTHERS_LOWER) or section in ("params", "flops"):
+        return "lower"
+    return None
+
+
+def higher_is_better(metric: str) -> bool:
+    """Return whether a difference above 0 is a gain; of a metric that is not known, it is."""
+    return direction(metric) != "lower"
 
 
 def comparisons(

@@ -31,11 +31,10 @@ _CHRF_WEIGHT = 4.0  # beta²: recall counts twice as much as precision
 
 
 def bleu(sums: Floats) -> Floats:
-    """Return sacreBLEU's corpus BLEU, with its exponential smoothing.
+    """Return sacreBLEU's corpus BLEU, with its exponential smoothing, from sums (..., 10).
 
-    Args:
-        sums: (..., 10): tokens of the translations and of the references, matching n-grams of the
-            orders 1 to 4, and all n-grams of the translations of these orders.
+    These are the tokens of the translations and of the references, matching n-grams of the orders 1
+    to 4, and all n-grams of the translations of these orders.
     """
     n_ours, n_theirs = sums[..., 0], sums[..., 1]
     correct, total = sums[..., 2 : 2 + _BLEU_ORDERS], sums[..., 2 + _BLEU_ORDERS :]
@@ -49,11 +48,10 @@ def bleu(sums: Floats) -> Floats:
 
 
 def chrf(sums: Floats) -> Floats:
-    """Return sacreBLEU's corpus chrF2 (Popović 2015).
+    """Return sacreBLEU's corpus chrF2 (Popović 2015) from sums (..., 18).
 
-    Args:
-        sums: (..., 18): of the character n-grams of the orders 1 to 6 each: those of the
-            translations, of the references, and those that match.
+    Of the character n-grams of each order 1 to 6: those of the translations, of the references, and
+    those that match.
     """
     ours, theirs, matches = sums[..., 0::3], sums[..., 1::3], sums[..., 2::3]
     has_both = (ours > 0) & (theirs > 0)
@@ -83,16 +81,11 @@ def influences(statistics: NDArray[Any], score: Score) -> Floats:
 
 
 def crossed_error(standard_error: float, df: float, differences: Floats) -> tuple[float, float]:
-    """Add new sentences to the error that a difference has over seeds.
+    """Add new sentences to the error s / sqrt(S) that a difference has over seeds.
 
-    Args:
-        standard_error: over seeds, s / sqrt(S).
-        df: degrees of freedom of `standard_error`.
-        differences: of the influences of two rows, by seed and sentence, (S, I).
-
-    Returns:
-        The root of V and its degrees of freedom (Satterthwaite 1946, "An approximate distribution
-        of estimates of variance components").
+    The differences are those of the influences of two rows, (S, I). Returns the root of V and its
+    degrees of freedom (Satterthwaite 1946, "An approximate distribution of estimates of variance
+    components").
     """
     n_seeds, n_sentences = differences.shape
     each = float(differences.var(axis=1, ddof=1).mean() / n_sentences)  # A

@@ -1,9 +1,9 @@
 """Speeds of rows that took turns, each once in every round of a session.
 
 A machine is now faster and now slower, for all rows alike within a round: log speed = row + round +
-noise. Rows are compared only within a session. Median polish (Tukey
-1977, "Exploratory Data Analysis", ch. 11) takes the rounds out and leaves one speed for each row,
-which one disturbed measurement does not move. The ratio of rows is the quotient of their speeds.
+noise. Rows are compared only within a session. Median polish (Tukey 1977, "Exploratory Data
+Analysis", ch. 11) takes the rounds out and leaves one speed for each row, which one disturbed
+measurement does not move. The ratio of rows is the quotient of their speeds.
 """
 
 from __future__ import annotations
@@ -35,34 +35,26 @@ class Rounds:
 
     @property
     def n(self) -> int:
-        """How many rounds."""
         return len(self.values)
 
     @property
     def median(self) -> float:
-        """The median, which one disturbed round does not move."""
         return statistics.median(self.values)
 
     @property
     def sd(self) -> float | None:
-        """The sample standard deviation (n - 1), which it does; None for one round."""
+        """The sample standard deviation (n - 1); None for one round."""
         return statistics.stdev(self.values) if self.n > 1 else None
 
 
 @dataclass(frozen=True)
 class Speed:
-    """One row's speed in a typical round of ``n``, and how it compares with the baseline's.
-
-    Attributes:
-        ratio: ``value`` over the baseline's; None for the baseline.
-        interval: of the ratio: Student's, of the logarithms of the rounds' own ratios; None for the
-            baseline, and for fewer than two rounds of both.
-    """
+    """One row's speed in a typical round of ``n``, and its ratio to the baseline's."""
 
     value: float
     n: int
-    ratio: float | None = None
-    interval: Interval | None = None
+    ratio: float | None = None  # None for the baseline
+    interval: Interval | None = None  # Student's, of the logarithms of the rounds' own ratios
 
 
 def rounds_of(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Rounds]]:

@@ -31,20 +31,16 @@ from ablate.analysis.two_way import TwoWay
 
 Floats = NDArray[np.float64]
 
+# A row stands out at this level over the degrees of freedom within it, by an F test. Where all rows
+# spread alike, 20% of them stand out with 3 seeds and 10% with 5. With few seeds the test has
+# little power, so that the level must be high for tables of 25 rows to have no more false
+# differences than promised; with more seeds a lower level is enough.
 STANDING_OUT_LEVEL = 0.4
-"""A row stands out at this level over the degrees of freedom within it, by an F test.
 
-Where all rows spread alike, 20% of them stand out with 3 seeds and 10% with 5. With few seeds the
-test has little power, so that the level must be high for tables of 25 rows to have no more false
-differences than promised; with more seeds a lower level is enough.
-"""
-
+# How many degrees of freedom the pooled variance is worth as a guess at that of one row: as many as
+# two runs of the row itself have. With more, tables whose rows' spreads differ as those of measured
+# rows do would have more false differences than promised (docs/statistics.md).
 PRIOR_DF = 1.0
-"""How many degrees of freedom the pooled variance is worth as a guess at that of one row.
-
-As many as two runs of the row itself have. With more, tables whose rows' spreads differ as those of
-measured rows do would have more false differences than promised (docs/statistics.md).
-"""
 
 SEEDS = (2, 3, 4, 5, 7, 10)
 ROWS = (1, 2, 3, 4, 6, 10, 15, 25, 50)
@@ -60,21 +56,13 @@ _SLACK = (
 
 @dataclass(frozen=True)
 class Errors:
-    """The errors of estimated differences of one or more tables.
+    """The errors of estimated differences of one or more tables."""
 
-    Attributes:
-        standard: standard errors, (..., K); NaN where a difference is not estimable.
-        df: their degrees of freedom, (..., K): the model's where no row stands out.
-        stand_out: which rows stand out, the baseline included, (..., R).
-        levels: of the F tests by which they do, (R,).
-        are_wider: which differences have an error larger than the pooled one, (..., K).
-    """
-
-    standard: Floats
-    df: Floats
-    stand_out: NDArray[np.bool_]
-    levels: Floats
-    are_wider: NDArray[np.bool_]
+    standard: Floats  # standard errors, (..., K); NaN where a difference is not estimable
+    df: Floats  # their degrees of freedom, (..., K): the model's where no row stands out
+    stand_out: NDArray[np.bool_]  # which rows do, the baseline included, (..., R)
+    levels: Floats  # of the F tests by which they do, (R,)
+    are_wider: NDArray[np.bool_]  # which errors are larger than the pooled one, (..., K)
 
 
 def errors(model: TwoWay, values: Floats) -> Errors:
@@ -105,13 +93,9 @@ def slack(n_rows: int, df: float) -> float:
 
     Where all rows spread alike, rows that stand out by chance have intervals that are wider than
     necessary, and fewer than 1 - level of the tables would be wrong. With all constants taken at
-    level ** slack, it is 1 - level of them. The values are simulated for whole tables by
+    level ** slack, it is 1 - level of them. The values are simulated for whole tables of K rows by
     ``benchmarks/table_errors.py --slack``. Between them the slack is interpolated linearly in the
-    logarithm of the number of rows and in 1 over the degrees of freedom of a row; at 0 it is 1.
-
-    Args:
-        n_rows: K.
-        df: degrees of freedom of the pooled error; K (S - 1) in a whole table.
+    logarithm of K and in 1 over the degrees of freedom of a row; at 0 it is 1.
     """
     of_rows = [np.interp(math.log(n_rows), np.log(ROWS), row) for row in _SLACK]
     shares = [0.0, *(1 / (seeds - 1) for seeds in reversed(SEEDS))]

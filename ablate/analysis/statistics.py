@@ -11,8 +11,7 @@ from scipy import special  # scipy.stats takes a second to import
 
 from ablate.measuring import perplexity
 
-LEVEL = 0.95
-"""The probability with which an interval holds, or all intervals of a table together."""
+LEVEL = 0.95  # the probability with which an interval holds, or all intervals of a table together
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,6 @@ class Interval:
 
     @classmethod
     def around(cls, estimate: float, half: float) -> Interval:
-        """Return estimate ± half."""
         return cls(estimate - half, estimate + half)
 
     @classmethod
@@ -41,17 +39,10 @@ class Estimate:
 
     @property
     def n(self) -> int:
-        """How many seeds."""
         return len(self.values)
 
     @property
-    def seeds(self) -> tuple[int, ...]:
-        """Which seeds, in ascending order."""
-        return tuple(sorted(self.values))
-
-    @property
     def mean(self) -> float:
-        """The arithmetic mean; infinite or NaN if a value is."""
         return mean_of(self.values.values())
 
     @property
@@ -75,7 +66,6 @@ class Perplexity(Estimate):
 
     @classmethod
     def of(cls, nll: Estimate) -> Perplexity:
-        """Return the perplexity that belongs to an NLL."""
         return cls({seed: perplexity(value) for seed, value in nll.values.items()}, nll.mean)
 
     @property

@@ -5,7 +5,6 @@ Metrics are named as they are nested in a record: ``test.test2016.bleu``, ``dev.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,46 +17,34 @@ Record = Mapping[str, Any]
 Records = Mapping[tuple[str, int], Record]
 """The stored record of each row and seed; what is missing has no entry."""
 
+TRAIN_FLOPS = "flops.train"  # of a whole training; no record holds this metric
 STATUSES = ("done", "diverged", "oom", "failed", "missing")
 _QUALITY = ("dev", "test", "train")
 _COST = ("params", "flops", "speed", "memory")
 _ONCE = ("speed.", "memory.")
-
-TRAIN_FLOPS = "flops.train"
-"""The metric that no record holds: the FLOPs of a whole training."""
 
 
 @dataclass(frozen=True)
 class Summary:
     """One row of an experiment over its seeds.
 
-    Attributes:
-        outcomes: by seed, one of `STATUSES`.
-        errors: by seed, why a run did not end well.
-        metrics: by name. Quality (``dev``, ``test``, ``train``) over the runs that are done;
-            cost (``params``, ``flops``, ``speed``, ``memory``) over every run that has it.
-            `TRAIN_FLOPS` is the product of what a token costs and the tokens; perplexities follow
-            from the NLL.
-        rounds: the speeds among the metrics that were measured by turns, of one session: the latest
-            with the baseline, if there is one.
-        speeds: of these, each row's speed and its ratio to the baseline's; a row that did not take
-            turns with the baseline has no ratio.
+    Of the metrics, quality (``dev``, ``test``, ``train``) is over the runs that are done, cost
+    (``params``, ``flops``, ``speed``, ``memory``) over every run that has it. Rounds are of one
+    session, the latest with the baseline, if there is one; without it a speed has no ratio.
     """
 
     name: str
-    outcomes: Mapping[int, str]
-    errors: Mapping[int, str]
-    metrics: Mapping[str, Estimate]
-    rounds: Mapping[str, Rounds] = field(default_factory=dict)
-    speeds: Mapping[str, Speed] = field(default_factory=dict)
+    outcomes: Mapping[int, str]  # by seed, one of `STATUSES`
+    errors: Mapping[int, str]  # by seed, why a run did not end well
+    metrics: Mapping[str, Estimate]  # by name
+    rounds: Mapping[str, Rounds] = field(default_factory=dict)  # speeds that were measured by turns
+    speeds: Mapping[str, Speed] = field(default_factory=dict)  # of these, with the ratio
 
     def count(self, status: str) -> int:
-        """Return how many runs ended with ``status``."""
-        return Counter(self.outcomes.values())[status]
+        return list(self.outcomes.values()).count(status)
 
     @property
     def is_complete(self) -> bool:
-        """Whether every run is done."""
         return self.count("done") == len(self.outcomes)
 
 
@@ -87,9 +74,8 @@ def is_measured_once(metric: str) -> bool:
 
 def evaluated_sets(records: Records) -> list[str]:
     """Return the names of the test sets in the order in which the records hold them."""
-    return list(
-        dict.fromkeys(name for record in records.values() for name in record.get("test", {}))
-    )
+    names = (name for record in records.values() for name in record.get("test", {}))
+    return list(dict.fromkeys(names))
 
 
 def _metrics(by_seed: Mapping[int, Record]) -> dict[str, Estimate]:
@@ -115,11 +101,9 @@ def _speeds(
 ) -> tuple[dict[str, dict[str, Rounds]], dict[str, dict[str, Speed]]]:
     """Return by row and metric the rounds that count and what they come to.
 
-    Each row is compared in its latest session with the baseline; one that has none is alone. The
-    baseline has the speed of the session of most rows.
-
-    Args:
-        rows: the rounds by row, the baseline first, by metric, and by session, the earliest first.
+    The rounds are given by row, metric and session, the earliest first. Each row is compared in its
+    latest session with the baseline; one that has none is alone. The baseline has the speed of the
+    session of most rows.
     """
     baseline = next(iter(rows))
     rounds: dict[str, dict[str, Rounds]] = {row: {} for row in rows}

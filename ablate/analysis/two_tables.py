@@ -36,32 +36,25 @@ class RowSample:
 
     @classmethod
     def of(cls, values: Mapping[int, float]) -> RowSample:
-        """Return the sample of known values, at least one."""
         estimate = Estimate(values)
         return cls(estimate.n, estimate.mean, estimate.sd, dict(values))
 
 
 @dataclass(frozen=True)
 class Shift:
-    """The second sample of a row less the first.
+    """The second sample of a row less the first; without an interval, all below ``method`` is None.
 
-    Attributes:
-        estimate: of the true difference.
-        n: pairs; without pairs, the values of the smaller sample.
-        method: ``equal``: all pairs are, to the last bit, or without pairs, means and deviations;
-            ``paired``; ``unpaired``: of means; ``none``: too few seeds for an interval.
-        df: degrees of freedom of the error; None without an interval, as is all that follows.
-        single: the interval that holds for this row by itself.
-        simultaneous: the interval that holds together with those of all other rows.
+    The method is ``equal``: all pairs are, to the last bit, or without pairs, means and deviations;
+    ``paired``; ``unpaired``: of means; ``none``: too few seeds for an interval.
     """
 
     estimate: float
-    n: int
+    n: int  # pairs; without pairs, the values of the smaller sample
     method: Method
     standard_error: float | None = None
-    df: float | None = None
-    single: Interval | None = None
-    simultaneous: Interval | None = None
+    df: float | None = None  # degrees of freedom of the error
+    single: Interval | None = None  # holds for this row by itself
+    simultaneous: Interval | None = None  # holds together with those of all other rows
 
 
 @dataclass(frozen=True)

@@ -23,17 +23,11 @@ _ROUNDING = 1e-9  # what is below this share of the values' size is rounding, no
 
 
 class TwoWay:
-    """The least squares of one pattern of observed cells, for any number of tables.
+    """The least squares of one pattern of observed cells (R, S), for any number of tables.
 
-    Args:
-        observed: which cells hold a value, (R, S).
-
-    Attributes:
-        df: degrees of freedom of the error, N less the rank of the model; (R - 1)(S - 1) if no
-            cell is missing.
-        is_estimable: whether a row's difference from the baseline follows from the cells, (K,).
-        covariance: of the estimated differences, over the error variance, (K, K); NaN where a
-            difference is not estimable.
+    ``df`` are the degrees of freedom of the error, N less the rank of the model; ``is_estimable``
+    (K,) whether a row's difference from the baseline follows from the cells; ``covariance`` (K, K)
+    that of the estimated differences over the error variance, NaN where one is not estimable.
     """
 
     def __init__(self, observed: Mask) -> None:
@@ -86,11 +80,8 @@ class TwoWay:
 
         Where all errors are normal with one variance, the ratio follows the F distribution. The
         numerator is what the sum of squared residuals loses with the row, over the degrees of
-        freedom that it loses.
-
-        Returns:
-            The ratios, (..., R), NaN where nothing is left to compare with, and the degrees of
-            freedom that each row holds, (R,); the denominator has ``df`` less these.
+        freedom that it loses. Returns the ratios (..., R), NaN where nothing is left to compare
+        with, and the degrees of freedom that each row holds (R,); the denominator has the others.
         """
         residuals, variance = self.residuals(values), self.variance(values)
         variance = np.where(variance > 0, variance, np.nan)

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ablate.analysis import Record, Summary, summarise
+from ablate.analysis.summary import Record, Summary, summarise
 from ablate.analysis.two_tables import RowSample
 from ablate.api.metrics import scored
 from ablate.api.remarks import print_remark

@@ -15,8 +15,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
+from ablate.analysis.measures import direction
 from ablate.analysis.summary import is_measured_once
-from ablate.analysis.verdict import direction
 from ablate.gate.evidence import Evidence, UnfitError
 from ablate.gate.numbers import to_scale
 from ablate.registry import Frozen
@@ -308,7 +308,7 @@ class Check(Frozen, ABC):
 
 
 class Directed(Check):
-    """A check that depends on which values are better: by default as `analysis.verdict` says."""
+    """A check that depends on which values are better: by default as `analysis.measures` says."""
 
     better: Literal["higher", "lower"] | None = None
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ablate.analysis import TRAIN_FLOPS, Difference, Summary
+from ablate.analysis.comparison import Difference
+from ablate.analysis.summary import TRAIN_FLOPS, Summary
 from ablate.config import BASELINE, Row, value_at
 from ablate.config.merge import excluded_by
 from ablate.report.results import DECODE_SPEED, MEMORY, TRAIN_SPEED, Results

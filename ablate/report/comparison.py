@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from ablate.analysis import Summary, Verdict
+from ablate.analysis.measures import Verdict
+from ablate.analysis.summary import Summary
 from ablate.analysis.two_tables import RowSample, Shift
 from ablate.config import Negligible
 from ablate.errors import SpecError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ablate.analysis import TRAIN_FLOPS, Record, Records, Summary
+from ablate.analysis.summary import TRAIN_FLOPS, Record, Records, Summary
 from ablate.config import Experiment, Match, Tune
 from ablate.config.rows import labels
 from ablate.report.columns import (

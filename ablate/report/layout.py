@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ablate.analysis import Records, Sentences
+from ablate.analysis.measures import Sentences
+from ablate.analysis.summary import Records
 from ablate.config import Experiment
 from ablate.config.rows import labels
 from ablate.report.columns import Block, change_cells, costs, more, quality, shown_paths

@@ -14,7 +14,8 @@ from dataclasses import replace
 from string import ascii_uppercase
 from typing import Literal
 
-from ablate.analysis import TRAIN_FLOPS, Verdict, higher_is_better, verdict
+from ablate.analysis.measures import Verdict, higher_is_better, verdict
+from ablate.analysis.summary import TRAIN_FLOPS
 from ablate.config import Experiment, Row
 from ablate.config.rows import labels
 from ablate.report.columns import (

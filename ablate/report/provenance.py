@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from ablate.analysis import Record, Records
+from ablate.analysis.summary import Record, Records
 from ablate.report.table import Footnote
 from ablate.wording import counted
 

@@ -7,20 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ablate.analysis import (
-    Comparison,
+from ablate.analysis.comparison import Comparison, Difference
+from ablate.analysis.measures import (
     Comparisons,
-    Difference,
-    Records,
     Sentences,
-    Summary,
     Verdict,
     comparisons,
-    evaluated_sets,
     higher_is_better,
-    summarise,
     verdict,
 )
+from ablate.analysis.summary import Records, Summary, evaluated_sets, summarise
 from ablate.analysis.two_tables import Shift
 from ablate.config import Experiment, Negligible, Published
 

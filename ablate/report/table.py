@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ablate.analysis import Summary
+from ablate.analysis.summary import Summary
 from ablate.errors import SpecError
 from ablate.report.results import Details, Results
 from ablate.wording import no_such

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ablate.analysis import Interval
+from ablate.analysis.statistics import Interval
 from ablate.config.rows import compact
 from ablate.registry import choosable
 from ablate.wording import counted

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ablate.analysis import Comparison, Verdict
-from ablate.analysis.comparison import Method
+from ablate.analysis.comparison import Comparison, Method
 from ablate.analysis.dunnett import POWER
+from ablate.analysis.measures import Verdict
 from ablate.report.columns import APART
 from ablate.report.results import Results
 from ablate.report.table import Footnote

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ablate.analysis import comparisons, higher_is_better, summarise
+from ablate.analysis.measures import comparisons, higher_is_better
 from ablate.analysis.sentences import bleu, chrf, crossed_error
+from ablate.analysis.summary import summarise
 from ablate.measuring import SentenceStatistics
 
 SEEDS = (1, 2, 3, 4)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ablate.analysis.comparison import compare
-from ablate.analysis.interactions import Interaction, Quadruple, interaction
+from ablate.analysis.comparison import Interaction, Quadruple, compare, interaction
 from ablate.analysis.statistics import Interval
 
 ROWS: Quadruple = ("both", "first", "second", "neither")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ablate.analysis import TRAIN_FLOPS, evaluated_sets, summarise
+from ablate.analysis.summary import TRAIN_FLOPS, evaluated_sets, summarise
 
 
 def record(bleu: float, status: str = "done", **more: Any) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ablate.analysis.measures import Verdict, direction, higher_is_better, verdict
 from ablate.analysis.statistics import Interval
-from ablate.analysis.verdict import Verdict, direction, higher_is_better, verdict
 from ablate.gate.evidence import LOSSES
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ablate.analysis import TRAIN_FLOPS, comparisons, summarise
+from ablate.analysis.measures import comparisons
+from ablate.analysis.summary import TRAIN_FLOPS, summarise
 from ablate.config import Experiment
 from ablate.report import FORMATS, Table, render, tabulate
 from ablate.report.columns import PARTIAL

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from ablate.analysis import STATUSES
+from ablate.analysis.summary import STATUSES
 from ablate.errors import SpecError
 from ablate.report import FORMATS, Table, format_of, render, tabulate
 from ablate.report.table import Cell, Line

@@ -14,7 +14,7 @@ import pytest
 import sacrebleu
 from sacrebleu.metrics.bleu import BLEU
 
-from ablate.analysis import Sentences
+from ablate.analysis.measures import Sentences
 from ablate.analysis.sentences import bleu
 from ablate.config import Experiment, load
 from ablate.errors import StoreError

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ablate.analysis import Summary
+from ablate.analysis.summary import Summary
 from ablate.config import Experiment, load
 from ablate.config.choices import with_match
 from ablate.errors import SpecError

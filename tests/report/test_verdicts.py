@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ablate.analysis import Comparison
+from ablate.analysis.comparison import Comparison
 from ablate.config import Experiment, load
 from ablate.report import Table, tabulate
 from ablate.report.values import MINUS, NOTHING, signed

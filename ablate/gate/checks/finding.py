@@ -273,7 +273,7 @@ class FindingCheck(Directed):
             relation = f"within {self.margin:g} of {self.against}"
         return (
             f"{self.row} is not shown to be {relation} in {self.measure}: the difference "
-            f"is {mean} over {seeds_named(effect.differences.seeds)}, and its "
+            f"is {mean} over {seeds_named(sorted(effect.differences.values))}, and its "
             f"{percentage(2 * self.confidence - 1)} interval is {_interval_text(effect.interval)}, "
             f"{to_scale(effect.shortfall, effect.shortfall)} short of the claim"
         )

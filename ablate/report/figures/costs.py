@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from ablate.analysis import TRAIN_FLOPS, Summary
 from ablate.analysis.comparison import compare
+from ablate.analysis.summary import TRAIN_FLOPS, Summary
 from ablate.report.figures.style import COLOURS, INK, SOFT, Drawing, add_legend, draw_grid, look
 from ablate.report.results import DECODE_SPEED, Results
 

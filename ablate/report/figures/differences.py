@@ -9,7 +9,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ablate.analysis import Difference, Verdict, higher_is_better
+from ablate.analysis.comparison import Difference
+from ablate.analysis.measures import Verdict, higher_is_better
 from ablate.analysis.statistics import paired_differences
 from ablate.report.figures.style import (
     COLOURS,

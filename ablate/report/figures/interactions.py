@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from ablate.analysis.interactions import Interaction, Quadruple, interaction
+from ablate.analysis.comparison import Interaction, Quadruple, interaction
 from ablate.config import Experiment, value_at
 from ablate.config.rows import labels
 from ablate.report.columns import changed_paths

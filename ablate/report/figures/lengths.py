@@ -11,8 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from ablate.analysis import Estimate, Interval, Sentences
+from ablate.analysis.measures import Sentences
 from ablate.analysis.sentences import bleu
+from ablate.analysis.statistics import Estimate, Interval
 from ablate.measuring import SentenceStatistics
 from ablate.report.figures.style import (
     COLOURS,

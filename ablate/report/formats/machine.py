@@ -8,15 +8,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ablate.analysis import (
-    LEVEL,
-    STATUSES,
-    Difference,
-    Interval,
-    Rounds,
-    Speed,
-    is_measured_once,
-)
+from ablate.analysis.comparison import Difference
+from ablate.analysis.speeds import Rounds, Speed
+from ablate.analysis.statistics import LEVEL, Interval
+from ablate.analysis.summary import STATUSES, is_measured_once
 from ablate.errors import SpecError
 from ablate.printable import json_text
 from ablate.report.columns import changed_paths

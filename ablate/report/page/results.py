@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from ablate.analysis import Summary, Verdict, is_measured_once
+from ablate.analysis.measures import Verdict
 from ablate.analysis.statistics import paired_differences
+from ablate.analysis.summary import Summary, is_measured_once
 from ablate.report.provenance import PROVENANCE
 from ablate.report.table import Cell, Column, Footnote, Line, Table, joined_changes
 from ablate.report.values import number, signed
