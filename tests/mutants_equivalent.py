@@ -438,7 +438,7 @@ two numbers are compared, and either may come first
 a rise of 0 is left out before
   gate/check.py  Check.loosened  Gt -> GtE: rise > 0*
 the width of lines alone
-  gate/reference_file.py  text  88 -> 89: 88
+  gate/reference.py  as_yaml  88 -> 89: 88
 the sign is 1 or -1
   gate/checks/finding.py  FindingCheck._effect  Gt -> GtE*
 half of the gates at most show a margin as large as the effect

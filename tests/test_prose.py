@@ -21,7 +21,7 @@ from ablate.cli.app import app
 from ablate.config import Negligible
 from ablate.gate.check import KINDS
 from ablate.gate.mean import MeanBlessing
-from ablate.gate.reference_file import read
+from ablate.gate.reference import read
 from ablate.report.values import MINUS
 from tests.test_readme import PAGES, README, ROOT, committed, tables
 

@@ -18,9 +18,7 @@ from ablate.errors import AblateError, RunError
 from ablate.gate import bless as blessing
 from ablate.gate.check import CheckVerdict
 from ablate.gate.evidence import Evidence
-from ablate.gate.provenance import remarks
-from ablate.gate.reference import Reference, Runs
-from ablate.gate.reference_file import ReferenceFile, read, write
+from ablate.gate.reference import Reference, ReferenceFile, Runs, as_yaml, read, remarks
 from ablate.report.footnotes import execution
 from ablate.report.gate import junit as junit_xml
 from ablate.store import write_whole
@@ -163,7 +161,7 @@ def bless(
             f"{target} would be loosened, so it is left as it is:\n{listing}\n"
             "say --widen if this is meant"
         )
-    write(target, new)
+    write_whole(target, as_yaml(new))
     return Blessed(
         path=target,
         reference=new,

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ablate.analysis.summary import Records, evaluated_sets
 from ablate.config import Experiment
-from ablate.gate.check import Check
+from ablate.errors import RunError
+from ablate.gate.check import Check, PublishedNumber
 from ablate.gate.checks.exact import Exact
 from ablate.gate.checks.statistical import Statistical
-from ablate.gate.evidence import Evidence, UnfitError, machine
+from ablate.gate.evidence import Evidence, UnfitError, difference, machine
 from ablate.gate.mean import TooWeakError
-from ablate.gate.provenance import BlessingError, provenance_of, published_number, refuse_fallbacks
-from ablate.gate.reference import Reference
+from ablate.gate.reference import Provenance, Reference
+from ablate.runner import provenance
+
+
+class BlessingError(RunError):
+    """The runs cannot bless a reference."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +38,6 @@ def first_reference(baseline: str, records: Records) -> Reference:
     """Return the default checks, for a reference that has no file yet.
 
     Before any run they are those that it will probably have.
-
-    Raises:
-        BlessingError: if the runs have nothing to compare.
     """
     sets = evaluated_sets(records) if records else ["test"]
     checks: dict[str, Check] = {}
@@ -51,17 +54,11 @@ def first_reference(baseline: str, records: Records) -> Reference:
 def forecast(
     reference: Reference, evidence: Evidence, seeds: Sequence[int], *, may_weaken: bool
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return what the seeds of all runs can promise according to the runs so far.
+    """Return what the seeds of all runs can promise according to the runs so far, in sentences.
 
-    If they may, checks promise less than they ask for where they can be blessed then.
-
-    Returns:
-        Sentences for users; by the name of a check, why the seeds cannot bless it, with 95%
-        confidence where that depends on the missing runs.
-
-    Raises:
-        BlessingError: if they can bless no check, or not one that was blessed before; or if the
-            engine of a run has failed.
+    If they may, checks promise less than they ask for where they can be blessed then. By the name
+    of a check follows why the seeds cannot bless it, with 95% confidence where that depends on the
+    missing runs. It is an error if they can bless no check, or not one that was blessed before.
     """
     refuse_fallbacks(evidence.records)
     checks, sentences, refused = reference.checks, [], {}
@@ -89,12 +86,7 @@ def bless(
     *,
     may_weaken: bool,
 ) -> Blessings:
-    """Bless every check that the runs can bless; `forecast` has refused some before.
-
-    Raises:
-        BlessingError: if no check can be blessed, or one cannot that was blessed before; or if the
-            engine of a run has failed.
-    """
+    """Bless every check that the runs can bless; `forecast` has refused some before."""
     refuse_fallbacks(evidence.records)
     blessed: dict[str, Check] = {}
     refused = [*refused_before.values()]
@@ -131,3 +123,73 @@ def bless(
         }
     )
     return Blessings(new, tuple(refused), tuple(weakened))
+
+
+def refuse_fallbacks(records: Records) -> None:
+    """Refuse runs that the eager engine trained because the requested one had failed.
+
+    The requested engine, where it works, computes other numbers.
+    """
+    for (row, seed), record in records.items():
+        if record.get("is_fallback"):
+            raise BlessingError(
+                f"{row} with seed {seed} was trained with the eager engine, "
+                f"{record['engine_note']}; say --engine eager to bless what it does, or "
+                "--fresh to try the other one again"
+            )
+
+
+def provenance_of(
+    experiment: Experiment, records: Records, checks: Mapping[str, Check]
+) -> Provenance:
+    """Return where the runs come from; refuse machines or versions that differ."""
+    first, *others = records.values()
+    for other in others:
+        versions = first.get("versions", {}), other.get("versions", {})
+        for ours, theirs in ((machine(first), machine(other)), versions):
+            if ours != theirs:
+                raise BlessingError(
+                    f"the runs come from different places ({difference(theirs, ours)}); say "
+                    "--fresh to make all of them on this machine"
+                )
+    gits: list[Mapping[str, Any]] = [record.get("git") or {} for record in records.values()]
+    cleanliness = {git.get("is_clean") for git in gits}
+    runs: dict[str, dict[str, str]] = {}
+    for (row, seed), record in sorted(records.items()):
+        runs.setdefault(row, {})[str(seed)] = record["hash"]
+    signatures = {}
+    for check in checks.values():
+        section, *steps = check.measure.split(".")
+        if section == "test" and len(steps) == 2:
+            scores = (record.get("test", {}).get(steps[0], {}) for record in records.values())
+            written = (each.get(f"{steps[1]}_signature") for each in scores)
+            if signature := next(filter(None, written), None):  # a run that diverged has none
+                signatures[steps[1]] = signature
+    return Provenance(
+        experiment=experiment.name,
+        date=provenance.now(),
+        machine=machine(first),
+        versions=dict(first.get("versions", {})),
+        commits=tuple(dict.fromkeys(git["commit"] for git in gits if git.get("commit"))),
+        is_clean=None if None in cleanliness else all(cleanliness),
+        signatures=signatures,
+        runs=runs,
+        checks=tuple(checks),
+    )
+
+
+def published_number(
+    check: Check, experiment: Experiment, test_set: str | None
+) -> PublishedNumber | None:
+    """Return the published value of a check's measure that the experiment states, if any."""
+    names = {
+        f"test.{test_set}.bleu": "bleu",
+        f"test.{test_set}.bleu_lc_tok": "bleu_lc_tok",
+        "dev.perplexity": "ppl",
+        "params.total": "params",
+    }
+    published, name = experiment.published, names.get(check.measure)
+    value = published.of(check.row).get(name) if published and name else None
+    if published is None or value is None or len(check.rows) > 1:
+        return None
+    return PublishedNumber(value=value, source=published.source, note=published.note)

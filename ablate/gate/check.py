@@ -17,18 +17,15 @@ from pydantic import Field, PositiveInt, model_validator
 
 from ablate.analysis.measures import direction
 from ablate.analysis.summary import is_measured_once
-from ablate.gate.evidence import Evidence, UnfitError
-from ablate.gate.numbers import to_scale
+from ablate.gate.evidence import Evidence, UnfitError, to_scale
 from ablate.registry import Frozen
 
 Text = Annotated[str, Field(min_length=1)]
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 Scalar = int | float | str
 Terms = dict[str, Scalar]
-"""The name of a term to its value."""
-
-Flaw = tuple[tuple[str, ...], str]
-"""Where in a reference, and what is wrong there, in a sentence."""
+Loosening = dict[str, Literal["higher", "lower"]]
+Flaw = tuple[tuple[str, ...], str]  # where in a reference, and what is wrong there, in a sentence
 
 KINDS: dict[str, type[Check]] = {}
 """Every kind of check by its name in YAML; a class is added when it is defined."""
@@ -58,60 +55,39 @@ class Blessing(Frozen):
 
 @dataclass(frozen=True)
 class Context:
-    """What a check needs to know of the gate or the blessing around it.
+    """What a check needs to know of the gate or the blessing around it."""
 
-    Attributes:
-        name: of the check.
-        alpha: the check's share of the reference's false alarms.
-        machine: the kind of machine that the reference was blessed on; empty while blessing.
-    """
-
-    name: str
+    name: str  # of the check
     seeds: tuple[int, ...]
-    alpha: float
-    machine: Mapping[str, Scalar]
+    alpha: float  # the check's share of the reference's false alarms
+    machine: Mapping[str, Scalar]  # the kind that the reference was blessed on; empty before
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a check finds in the runs of a gate, in words.
-
-    Attributes:
-        failure: which number left which tolerance and by how much; None if the check passed.
-        tolerance: what is allowed, if that depends on the runs.
-    """
+    """What a check finds in the runs of a gate, in words."""
 
     measured: str
-    failure: str | None
+    failure: str | None  # which number left which tolerance and by how much; None if it passed
     remarks: tuple[str, ...] = ()
-    tolerance: str | None = None
+    tolerance: str | None = None  # what is allowed, if that depends on the runs
 
 
 @dataclass(frozen=True)
 class CheckVerdict:
-    """The result of one check, in words.
+    """The result of one check, in words."""
 
-    Attributes:
-        check: its name.
-        subject: the row, or the two rows, and the measure.
-        reference: what was blessed.
-        tolerance: what is allowed.
-        measured: what the runs of this gate have.
-        failure: which number left which tolerance and by how much; None if the check passed.
-    """
-
-    check: str
+    check: str  # its name
     kind: str
-    subject: str
-    reference: str
-    tolerance: str
-    measured: str
-    failure: str | None
+    subject: str  # the row, or the two rows, and the measure
+    reference: str  # what was blessed
+    tolerance: str  # what is allowed
+    measured: str  # what the runs of this gate have
+    failure: str | None  # which number left which tolerance and by how much; None if it passed
     remarks: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
-        """Whether the numbers are within the tolerance."""
         return self.failure is None
 
 
@@ -148,18 +124,16 @@ class Check(Frozen, ABC):
             KINDS[kind] = cls
 
     @property
-    def loosening_terms(self) -> dict[str, Literal["higher", "lower"]]:
+    def loosening_terms(self) -> Loosening:
         """Terms that loosen the check when they become higher, or lower."""
         return {"seeds": "lower"}
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """The rows it is about."""
         return (self.row,)
 
     @property
     def subject(self) -> str:
-        """The rows and the measure, for a table."""
         return f"{self.row}: {self.measure}"
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
@@ -17,6 +18,7 @@ LOSSES = "train_loss"
 MOST_STEPS = 100
 """The most losses, from the first step on, that a check can compare."""
 
+_MOST_DECIMALS = 6
 _MACHINE = ("device", "device_name", "cpu", "cpu_kind", "threads")
 
 
@@ -26,16 +28,11 @@ class UnfitError(Exception):
 
 @dataclass(frozen=True)
 class Evidence:
-    """The runs of a gate, by row and seed.
-
-    Attributes:
-        losses: the training loss of the first steps, in nats per token.
-        repeats: the same runs once more with other rounding, while blessing.
-    """
+    """The runs of a gate, by row and seed."""
 
     records: Records
-    losses: Mapping[tuple[str, int], Sequence[float]]
-    repeats: Records = field(default_factory=dict)
+    losses: Mapping[tuple[str, int], Sequence[float]]  # of the first steps, in nats per token
+    repeats: Records = field(default_factory=dict)  # the same runs once more with other rounding
 
     def summary(
         self,
@@ -43,11 +40,7 @@ class Evidence:
         seeds: Sequence[int],
         may_be_unfinished: Callable[[int], bool] = lambda _: False,
     ) -> Summary:
-        """Return the summary of a row; some seeds' runs may be unfinished.
-
-        Raises:
-            UnfitError: with the reason of the first run that must be done and is not.
-        """
+        """Return the summary of a row; refuse the first run that must be done and is not."""
         summary = summarise([row], seeds, self.records)[0]
         for seed, status in summary.outcomes.items():
             if status != "done" and not may_be_unfinished(seed):
@@ -57,11 +50,7 @@ class Evidence:
         return summary
 
     def values(self, row: str, measure: str, seeds: Sequence[int]) -> tuple[float, ...]:
-        """Return a measure of every seed, in their order.
-
-        Raises:
-            UnfitError: if a run is not done.
-        """
+        """Return a measure of every seed, in their order; refuse runs that are not done."""
         by_seed = self.summary(row, seeds).metrics[measure].values
         return tuple(by_seed[seed] for seed in seeds)
 
@@ -95,9 +84,6 @@ def first_losses(curve: Path) -> list[float]:
     """Return the losses of the first steps, up to the first step without a line in the file.
 
     The loss of a step that diverged is NaN.
-
-    Raises:
-        StoreError: if the file is not a learning curve.
     """
     if not curve.exists():
         return []
@@ -110,3 +96,21 @@ def first_losses(curve: Path) -> list[float]:
         raise StoreError(
             f"{curve}: is damaged; `ablate run --fresh` makes the run again"
         ) from error
+
+
+def to_scale(value: float, scale: float, sign: str = "") -> str:
+    """Write a number with as many decimals as a comparison with one of this ``scale`` needs.
+
+    The scale is 0 if both must be equal; the sign ``+`` gives a positive difference a plus.
+    """
+    if scale == 0:
+        return f"{value:{sign}.10g}"
+    decimals = _MOST_DECIMALS
+    if math.isfinite(scale):  # three digits of a number of this size
+        decimals = max(0, min(decimals, 2 - math.floor(math.log10(abs(scale)))))
+    return f"{value:{sign}.{decimals}f}"
+
+
+def percentage(share: float) -> str:
+    """Write a share with two digits: 0.001 is ``0.1%``, 0.00003 is ``0.003%``."""
+    return f"{100 * share:.2g}%" if share < 0.995 else f"{100 * share:.4g}%"

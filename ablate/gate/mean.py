@@ -5,14 +5,22 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from ablate.analysis.statistics import Estimate
-from ablate.gate.check import Blessing, Check, Context, Directed, Result, is_close, rounded
-from ablate.gate.evidence import Evidence, UnfitError
-from ablate.gate.numbers import percentage, to_scale
+from ablate.gate.check import (
+    Blessing,
+    Check,
+    Context,
+    Directed,
+    Loosening,
+    Result,
+    is_close,
+    rounded,
+)
+from ablate.gate.evidence import Evidence, UnfitError, percentage, to_scale
 from ablate.gate.tolerance import (
     CONFIDENCE,
     Promise,
@@ -40,17 +48,11 @@ class TooWeakError(UnfitError):
 
 
 class MeanBlessing(Blessing):
-    """A mean and its tolerance.
+    """A mean and its tolerance."""
 
-    Attributes:
-        value: the mean that new runs are compared with.
-        std: the standard deviation that the tolerance follows from.
-        lowest: the lower limit of the mean of the new runs, as ``highest`` is the upper.
-    """
-
-    value: float
-    std: NonNegativeFloat
-    lowest: float
+    value: float  # the mean that new runs are compared with
+    std: NonNegativeFloat  # what the tolerance follows from
+    lowest: float  # limits of the mean of the new runs
     highest: float
     values: Annotated[tuple[float, ...], Field(min_length=2)]
 
@@ -62,21 +64,13 @@ class MeanBlessing(Blessing):
 
 
 class MeanCheck(Directed):
-    """The mean of a few runs is within what chance explains.
-
-    Attributes:
-        seeds: how many a gate has, at least.
-        min_effect: the smallest true loss that must be caught, in the units of the measure; 1.5
-            for BLEU.
-        power: the share of gates in which it must be.
-    """
+    """The mean of a few runs is within what chance explains."""
 
     spends_alpha: ClassVar[bool] = True
-    promises: ClassVar[type[Promise]]
-    """How the new runs relate to the blessed ones."""
+    promises: ClassVar[type[Promise]]  # how the new runs relate to the blessed ones
 
-    min_effect: PositiveFloat
-    power: Annotated[float, Field(ge=0.5, lt=1.0)] = 0.9
+    min_effect: PositiveFloat  # the smallest true loss that must be caught; 1.5 for BLEU
+    power: Annotated[float, Field(ge=0.5, lt=1.0)] = 0.9  # the share of gates in which it must be
     blessed: MeanBlessing | None = None
 
     @model_validator(mode="before")
@@ -87,16 +81,12 @@ class MeanCheck(Directed):
         return {"min_effect": _BLEU_EFFECT, **data} if is_bleu else data
 
     @property
-    def loosening_terms(self) -> dict[str, Literal["higher", "lower"]]:
+    def loosening_terms(self) -> Loosening:
         return {**super().loosening_terms, "power": "lower", "min_effect": "higher"}
 
     @abstractmethod
     def sample(self, blessed: MeanBlessing) -> ReferenceSample:
-        """Return the sample of the measure that a blessing holds.
-
-        Raises:
-            UnfitError: if its values have no standard deviation.
-        """
+        """Return the sample that a blessing holds; refuse values without a standard deviation."""
 
     @abstractmethod
     def sample_so_far(self, evidence: Evidence, seeds: tuple[int, ...]) -> ReferenceSample | None:
@@ -114,11 +104,7 @@ class MeanCheck(Directed):
         return sample.mean - below - rounding, sample.mean + above + rounding
 
     def derived_fields(self, sample: ReferenceSample, alpha: float) -> dict[str, Any]:
-        """Return the fields of a blessing that follow from its values.
-
-        Raises:
-            UnfitError: if they cannot keep the promise.
-        """
+        """Return the fields of a blessing that follow from its values, if they keep the promise."""
         promise = self.promise(alpha)
         if sample.std > largest_std(sample.n, promise):
             text = f"{counted(sample.n, 'seed')} with a std of {to_scale(sample.std, sample.std)}"

@@ -19,31 +19,20 @@ from scipy import special
 
 from ablate.analysis.statistics import t_quantile
 
-GAIN_SHARE = 0.2
-"""The share of alpha that is spent on a mean that is too good; the rest is for losses."""
-
-CONFIDENCE = 0.95
-"""The confidence with which the true standard deviation is not below `lowest_std`."""
-
+GAIN_SHARE = 0.2  # of alpha is spent on a mean that is too good; the rest is for losses
+CONFIDENCE = 0.95  # with which the true standard deviation is not below `lowest_std`
 _MOST_SEEDS = 1000
 _MOST_PROPOSED = 40
 
 
 @dataclass(frozen=True)
 class Promise:
-    """The error rates that a check of new, independent seeds promises.
+    """The error rates that a check of new, independent seeds promises."""
 
-    Attributes:
-        alpha: the share of gates in which it may fail although nothing has changed.
-        min_effect: the smallest true loss that it must detect.
-        power: the share of gates in which it must detect that loss.
-        n_new: runs in a gate.
-    """
-
-    alpha: float
-    min_effect: float
-    power: float
-    n_new: int
+    alpha: float  # the share of gates in which it may fail although nothing has changed
+    min_effect: float  # the smallest true loss that it must detect
+    power: float  # the share of gates in which it must detect that loss
+    n_new: int  # runs in a gate
 
     def df(self, n: int) -> int:
         """Return the degrees of freedom of a standard deviation from ``n`` seeds."""
@@ -54,12 +43,10 @@ class Promise:
         return math.sqrt(1 / n + 1 / self.n_new)
 
     def standard_error_formula(self, n: int) -> str:
-        """Return the formula of `standard_error`."""
         return f"sqrt(1/{n} + 1/{self.n_new})"
 
     @property
     def runs(self) -> str:
-        """The new runs, in words."""
         return f"{self.n_new} new seeds"
 
 

@@ -13,8 +13,8 @@ from ablate.api import Blessed, Gated, RunOptions, gate_runs
 from ablate.api.selection import Records, RunLookup, Selection, stored, tasks, tuning_runs
 from ablate.cli.app import app
 from ablate.errors import SpecError
-from ablate.gate.provenance import BlessingError
-from ablate.gate.reference_file import read
+from ablate.gate.bless import BlessingError
+from ablate.gate.reference import read
 from ablate.runner.devices import Device
 from tests.gate.test_command import EXPERIMENT, Bench
 

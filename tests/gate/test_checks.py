@@ -14,8 +14,7 @@ from ablate.gate.checks.finding import FindingCheck
 from ablate.gate.checks.statistical import Statistical
 from ablate.gate.evidence import Evidence, UnfitError
 from ablate.gate.mean import MeanBlessing
-from ablate.gate.provenance import Provenance
-from ablate.gate.reference import Reference
+from ablate.gate.reference import Provenance, Reference
 
 MACHINE: dict[str, Any] = {
     "device": "cpu",

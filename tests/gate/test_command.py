@@ -19,9 +19,9 @@ from ablate.api.selection import Records, RunLookup, Selection, select, stored, 
 from ablate.cli.app import app
 from ablate.cli.gate import default_reference
 from ablate.errors import SpecError, StoreError
+from ablate.gate.bless import BlessingError
 from ablate.gate.check import CheckVerdict
-from ablate.gate.provenance import BlessingError
-from ablate.gate.reference_file import read
+from ablate.gate.reference import read
 from ablate.report.gate import gate_text, junit
 from ablate.runner import provenance
 from ablate.runner.backends.contract import BackendRequest

@@ -12,11 +12,10 @@ import pytest
 
 from ablate.api import RunOptions, bless
 from ablate.errors import SpecError
+from ablate.gate.bless import BlessingError
 from ablate.gate.checks.paired import Paired, PairedBlessing
 from ablate.gate.evidence import Evidence, UnfitError
-from ablate.gate.provenance import BlessingError
-from ablate.gate.reference import Reference
-from ablate.gate.reference_file import read
+from ablate.gate.reference import Reference, read
 from ablate.gate.tolerance import PairedPromise, largest_std, margins, power
 from ablate.runner import provenance
 from ablate.store import Store

@@ -12,7 +12,14 @@ import pytest
 from ablate import config
 from ablate.config import Experiment
 from ablate.errors import StoreError
-from ablate.gate.bless import bless, first_reference, forecast
+from ablate.gate.bless import (
+    BlessingError,
+    bless,
+    first_reference,
+    forecast,
+    provenance_of,
+    published_number,
+)
 from ablate.gate.check import Check
 from ablate.gate.checks.exact import Exact
 from ablate.gate.checks.finding import FindingCheck
@@ -24,11 +31,11 @@ from ablate.gate.evidence import (
     difference,
     first_losses,
     machine,
+    percentage,
+    to_scale,
     values_so_far,
 )
-from ablate.gate.numbers import percentage, to_scale
-from ablate.gate.provenance import BlessingError, provenance_of, published_number, remarks
-from ablate.gate.reference import Reference
+from ablate.gate.reference import Reference, remarks
 from ablate.training.engines.factory import SCHEMES
 from tests.gate.test_checks import BLEU, CONFIRMED, LOSSES, SEEDS, TINY, WORSE, blessed, evidence
 from tests.gate.test_command import EXPERIMENT

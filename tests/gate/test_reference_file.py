@@ -12,9 +12,7 @@ from ablate.gate.check import PublishedNumber
 from ablate.gate.checks.exact import Exact, ExactBlessing
 from ablate.gate.checks.finding import FindingCheck
 from ablate.gate.checks.statistical import Statistical
-from ablate.gate.provenance import Provenance
-from ablate.gate.reference import Reference
-from ablate.gate.reference_file import read, text, write
+from ablate.gate.reference import Provenance, Reference, as_yaml, read
 
 WHOLE = Reference(
     source="our own runs: 7 seeds",
@@ -55,7 +53,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_what_is_written_reads_back_the_same(file: Path) -> None:
-    write(file, WHOLE)
+    file.write_text(as_yaml(WHOLE), encoding="utf-8")
     assert read(file).reference == WHOLE
 
 
@@ -63,19 +61,19 @@ def test_what_is_not_known_is_left_out_and_reads_back(file: Path) -> None:
     assert WHOLE.blessed is not None
     installed = WHOLE.blessed.model_copy(update={"commits": (), "is_clean": None})
     reference = WHOLE.model_copy(update={"blessed": installed})
-    write(file, reference)
+    file.write_text(as_yaml(reference), encoding="utf-8")
     assert read(file).reference == reference
     assert "is_clean" not in file.read_text(encoding="utf-8")
 
 
 def test_it_reads_the_same_for_other_readers_of_yaml() -> None:
-    content = yaml.safe_load(text(WHOLE))
+    content = yaml.safe_load(as_yaml(WHOLE))
     assert content["blessed"]["runs"]["baseline"]["2"] == "12e4567890123456"
     assert float.fromhex(content["checks"]["losses"]["blessed"]["values"][0][1]) == 7.0 - 1 / 3
 
 
 def test_a_check_is_read_from_top_to_bottom() -> None:
-    lines = text(WHOLE).splitlines()
+    lines = as_yaml(WHOLE).splitlines()
     keys = [line.split(":")[0] for line in lines if line and line[0] not in " #"]
     assert keys == ["schema", "source", "alpha", "checks", "blessed"]
     bleu = lines.index("  bleu:")

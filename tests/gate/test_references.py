@@ -8,7 +8,7 @@ import pytest
 
 from ablate import config
 from ablate.gate.checks.finding import FindingCheck
-from ablate.gate.reference_file import read
+from ablate.gate.reference import read
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "results" / "reference"

@@ -9,9 +9,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from ablate.gate.check import Blessing, Check, Context, Result, Text
-from ablate.gate.evidence import LOSSES, MOST_STEPS, Evidence, UnfitError, difference, machine
-from ablate.gate.numbers import percentage
+from ablate.gate.check import Blessing, Check, Context, Loosening, Result, Text
+from ablate.gate.evidence import (
+    LOSSES,
+    MOST_STEPS,
+    Evidence,
+    UnfitError,
+    difference,
+    machine,
+    percentage,
+)
 from ablate.wording import counted, seeds_named
 
 _STEPS = 20
@@ -35,20 +42,13 @@ class ExactBlessing(Blessing):
 
 
 class Exact(Check):
-    """The same numbers, bit for bit; always with the seeds that blessed it.
-
-    Attributes:
-        measure: ``train_loss``, or any number of a record.
-        steps: how many losses, from the first step on; for ``train_loss`` alone.
-        seeds: how many seeds are blessed.
-        rtol_other_machine: the relative difference that is tolerated on another kind of machine.
-    """
+    """The same numbers, bit for bit; always with the seeds that blessed it."""
 
     kind: Literal["exact"] = "exact"
-    measure: Text = LOSSES
-    seeds: PositiveInt = 1
-    steps: Annotated[int, Field(ge=1, le=MOST_STEPS)] | None = None
-    rtol_other_machine: PositiveFloat = 3e-4
+    measure: Text = LOSSES  # or any number of a record
+    seeds: PositiveInt = 1  # how many are blessed
+    steps: Annotated[int, Field(ge=1, le=MOST_STEPS)] | None = None  # losses, from the first on
+    rtol_other_machine: PositiveFloat = 3e-4  # relative difference on another kind of machine
     blessed: ExactBlessing | None = None
 
     @model_validator(mode="before")
@@ -66,12 +66,11 @@ class Exact(Check):
         return self
 
     @property
-    def loosening_terms(self) -> dict[str, Literal["higher", "lower"]]:
+    def loosening_terms(self) -> Loosening:
         return {"steps": "lower", **super().loosening_terms, "rtol_other_machine": "higher"}
 
     @property
     def n_values(self) -> int:
-        """How many numbers each seed has."""
         return self.steps or 1
 
     @property

@@ -11,71 +11,48 @@ from pydantic import Field, NonNegativeFloat, model_validator
 
 from ablate.analysis.statistics import Estimate, Interval, paired_differences, t_quantile
 from ablate.analysis.summary import summarise
-from ablate.gate.check import Blessing, Context, Directed, Result, Text, rounded
-from ablate.gate.evidence import Evidence, UnfitError
-from ablate.gate.numbers import percentage, to_scale
+from ablate.gate.check import Blessing, Context, Directed, Loosening, Result, Text, rounded
+from ablate.gate.evidence import Evidence, UnfitError, percentage, to_scale
 from ablate.gate.tolerance import tail
 from ablate.wording import counted, listed, seeds_named
 
-MIN_REPLICATION = 0.8
-"""The share of gates that must show a claim again if the true effect is the measured one."""
-
+MIN_REPLICATION = 0.8  # of gates must show a claim again if the true effect is the measured one
 _MOST_SEEDS = 50
 
 
 class FindingBlessing(Blessing):
-    """An effect as it was measured.
+    """An effect as it was measured; without numbers if all runs diverged."""
 
-    Attributes:
-        value: the mean difference, row less the row it is compared with; None if all diverged.
-        std: the standard deviation of the differences.
-        low: where the interval of the mean difference begins, as ``high`` is where it ends.
-        values: the differences, by seed; runs that diverged have none.
-    """
-
-    value: float | None = None
-    std: NonNegativeFloat | None = None
-    low: float | None = None
+    value: float | None = None  # the mean difference, row less the row it is compared with
+    std: NonNegativeFloat | None = None  # of the differences
+    low: float | None = None  # of the interval of the mean difference
     high: float | None = None
-    values: tuple[float, ...] = ()
+    values: tuple[float, ...] = ()  # the differences, by seed; runs that diverged have none
 
 
 @dataclass(frozen=True)
 class Effect:
-    """The difference between two rows, compared with a claim.
+    """The difference between two rows, compared with a claim."""
 
-    Attributes:
-        differences: row less the row it is compared with, by seed; None if no pair of runs is done.
-        interval: of their mean, Student's; the claim must hold at both its ends.
-        diverged: seeds that speak for the claim because the worse row diverged.
-        shortfall: by how much the claim is missed; negative if it holds, infinite if nothing is
-            known.
-    """
-
-    differences: Estimate | None
-    interval: Interval | None
-    diverged: tuple[int, ...]
-    shortfall: float
+    differences: Estimate | None  # by seed; None if no pair of runs is done
+    interval: Interval | None  # of their mean, Student's; the claim must hold at both its ends
+    diverged: tuple[int, ...]  # seeds that speak for the claim because the worse row diverged
+    shortfall: float  # of the claim; negative if it holds, infinite if nothing is known
 
 
 class FindingCheck(Directed):
     """An effect between two rows, seed by seed.
 
-    Attributes:
-        against: the row that ``row`` is compared with.
-        claim: that ``row`` is ``worse`` or ``better`` by at least ``margin``, or ``near``: no
-            further than ``margin`` either way.
-        margin: in the units of the measure.
-        seeds: how many a gate has, at least.
-        confidence: with which the claim must be shown.
+    The claim is that ``row`` is ``worse`` or ``better`` than ``against`` by at least ``margin``, or
+    ``near``: no further than ``margin`` either way.
     """
 
     kind: Literal["finding"] = "finding"
     against: Text = "baseline"
     claim: Literal["worse", "better", "near"]
-    margin: NonNegativeFloat
-    seeds: Annotated[int, Field(ge=2)] = 3
-    confidence: Annotated[float, Field(ge=0.8, lt=1.0)] = 0.95
+    margin: NonNegativeFloat  # in the units of the measure
+    seeds: Annotated[int, Field(ge=2)] = 3  # of a gate, at least
+    confidence: Annotated[float, Field(ge=0.8, lt=1.0)] = 0.95  # with which it must be shown
     blessed: FindingBlessing | None = None
 
     @model_validator(mode="after")
@@ -87,9 +64,10 @@ class FindingCheck(Directed):
         return self
 
     @property
-    def loosening_terms(self) -> dict[str, Literal["higher", "lower"]]:
-        margin: Literal["higher", "lower"] = "higher" if self.claim == "near" else "lower"
-        return {**super().loosening_terms, "confidence": "lower", "margin": margin}
+    def loosening_terms(self) -> Loosening:
+        terms: Loosening = {"confidence": "lower"}
+        terms["margin"] = "higher" if self.claim == "near" else "lower"
+        return super().loosening_terms | terms
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -113,11 +91,7 @@ class FindingCheck(Directed):
     def blessing(
         self, seeds: tuple[int, ...], values: tuple[float, ...], alpha: float
     ) -> FindingBlessing:
-        """Return the effect that differences show; runs that diverged have none.
-
-        Raises:
-            UnfitError: if there is only one, or one is not finite.
-        """
+        """Return the effect that differences show; refuse a single one, and one without bound."""
         terms = self.terms(alpha)
         if not values:
             derived = "a run that diverged is worse than any number"
@@ -203,8 +177,7 @@ class FindingCheck(Directed):
         return effect.shortfall < 0 or (effect.shortfall == 0 and self.margin > 0)
 
     @property
-    def _sign(self) -> int:
-        """1 if the claim is that the row's values are higher, else -1."""
+    def _sign(self) -> int:  # 1 if the claim is that the row's values are higher
         return 1 if (self.claim == "better") == self.is_higher_better else -1
 
     def _replication(
@@ -212,8 +185,8 @@ class FindingCheck(Directed):
     ) -> float:
         """Return the share of gates that show the claim again if the true effect is the measured.
 
-        For ``near`` it is a lower bound. Unless given, the seeds of a gate are as few as the check
-        allows, and the margin is the check's.
+        For ``near`` it is a lower bound. By default a gate has the fewest seeds and the margin of
+        the check.
         """
         assert differences.sd is not None, "a claim that holds has an interval"
         n, margin = n or self.seeds, self.margin if margin is None else margin

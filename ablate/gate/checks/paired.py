@@ -26,16 +26,10 @@ _HOW = (
 
 
 class PairedBlessing(MeanBlessing):
-    """The mean of the first seeds, and how far runs of the same seed lie apart.
+    """The mean of the first seeds; ``std`` is the root mean square of repeats less values."""
 
-    Attributes:
-        std: the root mean square of the differences between repeats and values.
-        repeats: the values of the same seeds on another kind of machine.
-        other_machine: its kind.
-    """
-
-    repeats: tuple[float, ...]
-    other_machine: dict[str, Scalar]
+    repeats: tuple[float, ...]  # the values of the same seeds on another kind of machine
+    other_machine: dict[str, Scalar]  # its kind
 
     @model_validator(mode="after")
     def _one_repeat_each(self) -> PairedBlessing:
@@ -45,11 +39,7 @@ class PairedBlessing(MeanBlessing):
 
 
 class Paired(MeanCheck):
-    """The mean of the first blessed seeds, run again.
-
-    Attributes:
-        seeds: how many of the blessed seeds a gate runs again.
-    """
+    """The mean of the first blessed seeds; a gate runs ``seeds`` of them again."""
 
     uses_repeats: ClassVar[bool] = True
     promises: ClassVar[type[Promise]] = PairedPromise
@@ -98,7 +88,6 @@ class Paired(MeanCheck):
         repeats: tuple[float, ...],
         other: dict[str, Scalar],
     ) -> PairedBlessing:
-        """Return the tolerance that follows from values and repeats, one each for each seed."""
         return PairedBlessing(
             seeds=seeds,
             values=values,

@@ -37,7 +37,6 @@ class Statistical(MeanCheck):
     def blessing(
         self, seeds: tuple[int, ...], values: tuple[float, ...], alpha: float
     ) -> MeanBlessing:
-        """Return the tolerance that follows from values, one for each seed."""
         if len(values) < 2:
             raise UnfitError(self.too_few_seeds(self.promise(alpha)))
         derived_fields = self.derived_fields(self._sample(values), alpha)
