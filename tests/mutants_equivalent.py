@@ -291,7 +291,6 @@ no measured number is just the limit
   analysis/dunnett.py  _critical  Lt -> LtE: high*
   gate/checks/exact.py  Exact.result  LtE -> Lt*
   gate/checks/finding.py  FindingCheck.bless  Lt -> LtE: self._rep*
-  gate/checks/finding.py  FindingCheck._not_replicable  GtE -> Gt*
   gate/mean.py  MeanCheck.derived_fields  Gt -> GtE*
   gate/mean.py  MeanCheck.forecast  Gt -> GtE*
 a maximum is symmetric
@@ -441,12 +440,9 @@ the width of lines alone
   gate/reference.py  as_yaml  88 -> 89: 88
 the sign is 1 or -1
   gate/checks/finding.py  FindingCheck._effect  Gt -> GtE*
-half of the gates at most show a margin as large as the effect
-  gate/checks/finding.py  FindingCheck._not_replicable  100 -> 101: 100
 so few seeds have been found too few before
   gate/checks/finding.py  FindingCheck._not_replicable  Add -> Sub: self.seeds + 1
   gate/checks/finding.py  FindingCheck._not_replicable  drop the second term: self.seeds + 1
-  gate/tolerance.py  ways_out  drop the second term: promise.n_new + 1
 the difference is squared
   gate/checks/paired.py  Paired._sample  swap values and repeats*
   gate/checks/paired.py  Paired._sample  swap the first two*

@@ -32,7 +32,6 @@ from ablate.gate.tolerance import (
     rounded_up,
     seeds_needed,
     smallest_effect,
-    ways_out,
 )
 from ablate.wording import counted, seeds_named
 
@@ -221,7 +220,10 @@ class MeanCheck(Directed):
         """Return the error of a std that is too large: that ``text`` cannot promise this."""
         most = largest_std(n, promise)
         effect = rounded_up(smallest_effect(std, n, promise))
-        ways = [f"a std of at most {to_scale(most, most)}", *ways_out(std, n, promise)]
+        needed = seeds_needed(std, promise)
+        ways = [f"a std of at most {to_scale(most, most)}"]
+        ways += [f"a reference of {needed} seeds"] if needed else []
+        ways.append(f"min_effect: {effect:g}")
         return TooWeakError(
             f"{text} cannot promise a gate of {counted(promise.n_new, 'seed')} that catches a "
             f"loss of {promise.min_effect:g} in {percentage(promise.power)} of cases and raises a "

@@ -21,8 +21,7 @@ from ablate.analysis.statistics import t_quantile
 
 GAIN_SHARE = 0.2  # of alpha is spent on a mean that is too good; the rest is for losses
 CONFIDENCE = 0.95  # with which the true standard deviation is not below `lowest_std`
-_MOST_SEEDS = 1000
-_MOST_PROPOSED = 40
+_MOST_SEEDS = 40
 
 
 @dataclass(frozen=True)
@@ -119,33 +118,9 @@ def smallest_effect(std: float, n: int, promise: Promise) -> float:
 
 
 def seeds_needed(std: float, promise: Promise) -> int | None:
-    """Return how many seeds a reference of this std must have; None if no number is enough."""
-    too_few, enough = 1, _MOST_SEEDS
-    if std > largest_std(enough, promise):
-        return None
-    while enough - too_few > 1:
-        middle = (too_few + enough) // 2
-        if std > largest_std(middle, promise):
-            too_few = middle
-        else:
-            enough = middle
-    return enough
-
-
-def ways_out(std: float, n: int, promise: Promise) -> list[str]:
-    """Return changes with which a promise can be kept that ``n`` seeds of this std cannot keep."""
-    ways = []
-    needed = seeds_needed(std, promise)
-    if needed is not None and needed <= _MOST_PROPOSED:
-        ways.append(f"a reference of {needed} seeds")
-    else:
-        for n_new in range(promise.n_new + 1, _MOST_PROPOSED):
-            wider = type(promise)(promise.alpha, promise.min_effect, promise.power, n_new)
-            needed = seeds_needed(std, wider)
-            if needed is not None and needed <= _MOST_PROPOSED:
-                ways.append(f"gates of {n_new} seeds (seeds: {n_new}) and a reference of {needed}")
-                break
-    return [*ways, f"min_effect: {rounded_up(smallest_effect(std, n, promise)):g}"]
+    """Return how many seeds a reference of this std must have; None if 40 are not enough."""
+    enough = (n for n in range(2, _MOST_SEEDS + 1) if std <= largest_std(n, promise))
+    return next(enough, None)
 
 
 def rounded_up(value: float) -> float:

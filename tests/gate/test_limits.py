@@ -240,23 +240,18 @@ def test_as_many_simulated_gates_show_a_claim_again_as_a_blessing_says(
     assert said == pytest.approx(np.mean(shown), abs=0.008)
 
 
-def test_a_claim_takes_the_fewest_seeds_and_the_largest_margin_with_which_it_is_shown_again() -> (
-    None
-):
+def test_a_claim_takes_the_fewest_seeds_with_which_it_is_shown_again() -> None:
     differences = (-3.4, -3.7, -3.6)
 
     def check(**terms: Any) -> Check:
         return WORSE.model_copy(update={"margin": 3.3, **terms})
 
-    with pytest.raises(UnfitError) as raised:
+    with pytest.raises(UnfitError, match="or a smaller margin") as raised:
         blessed(pairs(differences), worse=check())
     seeds = int(re.findall(r"seeds: (\d+)", str(raised.value))[0])
-    margin = float(re.findall(r"margin: ([\d.]+)", str(raised.value))[0])
     assert blessed(pairs(differences), worse=check(seeds=seeds))
-    assert blessed(pairs(differences), worse=check(margin=margin))
-    for terms in ({"seeds": seeds - 1}, {"margin": margin + 0.04}):
-        with pytest.raises(UnfitError, match="80% is asked"):
-            blessed(pairs(differences), worse=check(**terms))
+    with pytest.raises(UnfitError, match="80% is asked"):
+        blessed(pairs(differences), worse=check(seeds=seeds - 1))
 
 
 def test_differences_that_all_agree_are_written_with_all_their_digits() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 
 import numpy as np
 import pytest
@@ -20,7 +19,6 @@ from ablate.gate.tolerance import (
     rounded_up,
     seeds_needed,
     tail,
-    ways_out,
 )
 
 BLEU = Promise(alpha=0.005, min_effect=1.5, power=0.9, n_new=3)
@@ -91,11 +89,6 @@ def test_the_documented_numbers_of_seeds() -> None:
         assert round(largest_std(n, BLEU), 3) == most
 
 
-def test_no_number_of_seeds_makes_up_for_too_few_in_the_gate() -> None:
-    assert seeds_needed(0.7, BLEU) is None
-    assert seeds_needed(0.7, Promise(0.005, 1.5, 0.9, n_new=6)) is not None
-
-
 @given(st.floats(0.01, 2), st.integers(2, 30), st.integers(1, 9))
 def test_more_seeds_never_widen_a_margin(std: float, n: int, n_new: int) -> None:
     def loss(n: int, n_new: int) -> float:
@@ -134,46 +127,8 @@ def test_the_true_std_lies_below_its_lower_limit_in_one_of_twenty(df: int) -> No
     assert np.mean(lowest_std(1.0, df) * measured > 1) == pytest.approx(0.05, abs=0.003)
 
 
-@pytest.mark.parametrize("kind", [Promise, PairedPromise])
-@pytest.mark.parametrize(
-    ("std", "n", "n_new"), [(0.45, 5, 3), (0.62, 5, 3), (0.7, 8, 2), (0.4, 5, 1)]
-)
-def test_a_way_out_is_one_and_anything_less_is_none(
-    kind: type[Promise], std: float, n: int, n_new: int
-) -> None:
-    promise = kind(0.005, 1.0, 0.9, n_new)
-    *more, effect = ways_out(std, n, promise)
-
-    def is_kept(n: int, n_new: int, effect: float = 1.0) -> bool:
-        return std <= largest_std(n, kind(0.005, effect, 0.9, n_new))
-
-    assert not is_kept(n, n_new)
-    (least,) = re.findall(r"^min_effect: ([\d.]+)$", effect)
-    assert is_kept(n, n_new, float(least))
-    assert not is_kept(n, n_new, float(least) - 0.1)
-    assert len(more) == 1
-    numbers = [int(number) for number in re.findall(r"\d+", more[0])]
-    gate, reference = (n_new, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[2])
-    assert is_kept(reference, gate)
-    assert not is_kept(reference - 1, gate)
-    if len(numbers) > 1:
-        assert numbers[0] == numbers[1]
-        assert not is_kept(40, gate - 1), "a smaller gate would do with 40 seeds, too"
-
-
-def test_a_std_that_nothing_makes_up_for_leaves_a_larger_effect_alone() -> None:
-    (way,) = ways_out(30.0, 5, BLEU)
-    assert way.startswith("min_effect: ")
-
-
-def test_the_most_seeds_that_are_proposed_are_forty() -> None:
-    for promise in (BLEU, PairedPromise(0.005, 1.5, 0.9, n_new=3)):
-        most = largest_std(40, promise)
-        assert ways_out(most, 5, promise)[0] == "a reference of 40 seeds"
-        assert not ways_out(1.0001 * most, 5, promise)[0].startswith("a reference")
-
-
-def test_a_reference_may_need_two_seeds_or_a_thousand() -> None:
-    assert seeds_needed(1e-6, BLEU) == 2
-    assert seeds_needed(largest_std(1000, BLEU), BLEU) == 1000
-    assert seeds_needed(1.0001 * largest_std(1000, BLEU), BLEU) is None
+@pytest.mark.parametrize("promise", [BLEU, PairedPromise(0.005, 1.5, 0.9, n_new=3)])
+def test_a_reference_may_need_two_seeds_or_forty(promise: Promise) -> None:
+    assert seeds_needed(1e-6, promise) == 2
+    most = largest_std(40, promise)
+    assert (seeds_needed(most, promise), seeds_needed(1.0001 * most, promise)) == (40, None)

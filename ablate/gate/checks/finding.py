@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, model_validator
@@ -180,16 +181,13 @@ class FindingCheck(Directed):
     def _sign(self) -> int:  # 1 if the claim is that the row's values are higher
         return 1 if (self.claim == "better") == self.is_higher_better else -1
 
-    def _replication(
-        self, differences: Estimate, n: int | None = None, margin: float | None = None
-    ) -> float:
+    def _replication(self, differences: Estimate, n: int | None = None) -> float:
         """Return the share of gates that show the claim again if the true effect is the measured.
 
-        For ``near`` it is a lower bound. By default a gate has the fewest seeds and the margin of
-        the check.
+        For ``near`` it is a lower bound. By default a gate has the fewest seeds that it allows.
         """
         assert differences.sd is not None, "a claim that holds has an interval"
-        n, margin = n or self.seeds, self.margin if margin is None else margin
+        n, margin = n or self.seeds, self.margin
         if differences.sd == 0:
             return 1.0
         unit = differences.sd / math.sqrt(n)
@@ -211,17 +209,10 @@ class FindingCheck(Directed):
 
     def _not_replicable(self, differences: Estimate) -> str:
         """Return that too few gates would show the claim again, and the ways out."""
-        ways = []
-        for n in range(self.seeds + 1, _MOST_SEEDS):
-            if self._replication(differences, n) >= MIN_REPLICATION:
-                ways.append(f"gates of {n} seeds (seeds: {n})")
-                break
-        steps = [float(f"{abs(differences.mean) * step / 100:.2g}") for step in range(1, 100)]
-        weaker = [
-            each for each in steps if self._replication(differences, None, each) >= MIN_REPLICATION
-        ]
-        if self.claim != "near" and weaker:
-            ways.append(f"margin: {max(weaker):g}")
+        more = range(self.seeds + 1, _MOST_SEEDS)
+        enough = (n for n in more if self._replication(differences, n) >= MIN_REPLICATION)
+        ways = [f"gates of {n} seeds (seeds: {n})" for n in islice(enough, 1)]
+        ways += ["a smaller margin"] if self.claim != "near" else []
         it_takes = f"; it takes {', or '.join(ways)}" if ways else ""
         return f"{self._again(differences)}, and {percentage(MIN_REPLICATION)} is asked{it_takes}"
 
