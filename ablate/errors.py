@@ -74,10 +74,6 @@ class DamagedFileWarning(UserWarning):
     """A stored file is damaged, and is treated as missing."""
 
 
-class MissingGlyphWarning(UserWarning):
-    """No installed font has a character of a figure."""
-
-
 class StoppedError(AblateError):
     """The user stopped a run; its progress is kept, and the next call continues."""
 

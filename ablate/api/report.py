@@ -18,7 +18,7 @@ from ablate.api.selection import Fingerprints, Records, RunLookup, Selection, se
 from ablate.config import Experiment
 from ablate.errors import DamagedFileWarning, DataError, StoreError
 from ablate.measuring import SentenceStatistics, bleu_counts
-from ablate.report.paper_layouts import Layout
+from ablate.report.layout import Layout
 from ablate.store import Store, readable, verify
 from ablate.wording import counted
 

@@ -22,8 +22,8 @@ from ablate.api.selection import Fingerprints, Records, RunLookup, select, store
 from ablate.config import BASELINE, Experiment, RunSpec, experiment_name, shipped
 from ablate.errors import SpecError, StoreError
 from ablate.registry import Choice
+from ablate.report.footnotes import PROVENANCE, provenance
 from ablate.report.formats.markdown import unescaped
-from ablate.report.provenance import PROVENANCE, provenance
 from ablate.store import Store
 from ablate.writing import csv_rows
 

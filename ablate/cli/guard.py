@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from ablate.cli.output import echo
-from ablate.errors import AblateError, DamagedFileWarning, MissingGlyphWarning
+from ablate.errors import AblateError, DamagedFileWarning
 
 INTERRUPTED = 130
 _CONTINUED = ("run", "gate", "fetch")
@@ -26,7 +26,6 @@ _BEGINS_ANEW = (
 _CLOSED_PIPE = 141  # as a shell has it: 128 and the number of SIGPIPE
 _JUDGING = ("run", "gate", "check", "doctor")
 """Commands whose exit status is a verdict, which a closed pipe must not hide."""
-_OWN_WARNINGS = (DamagedFileWarning, MissingGlyphWarning)
 
 Arguments = ParamSpec("Arguments")
 
@@ -60,8 +59,7 @@ def guarded(command: Callable[Arguments, int | None]) -> Callable[Arguments, Non
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _print_warning
-                for category in _OWN_WARNINGS:
-                    warnings.simplefilter("default", category)
+                warnings.simplefilter("default", DamagedFileWarning)
                 if plugins := kwargs.get("plugins"):
                     from ablate.registry import load_plugin
 
@@ -92,6 +90,6 @@ def _print_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    is_own = issubclass(category, _OWN_WARNINGS)  # a sentence for the user, not about a line
+    is_own = issubclass(category, DamagedFileWarning)  # a sentence for the user, not about a line
     text = str(message) if is_own else warnings.formatwarning(message, category, filename, lineno)
     echo(text.rstrip(), file=file, err=file is None)

@@ -1,24 +1,63 @@
-"""The table of an experiment, as cells.
+"""The table of an experiment, as cells: in our own layout, or in that of a paper.
 
-After the names of the rows comes a column for each path of the spec that some row changes, or takes
-away by another key in its place. The baseline says what it has there, a variant what it changes.
+In our own, after the names of the rows comes a column for each path of the spec that some row
+changes, or takes away by another key in its place. The baseline says what it has there, a variant
+what it changes.
+Vaswani et al. 2017, arXiv:1706.03762, table 3: groups of rows by letter, a column for everything
+that some row changes, cells filled only where a row changes something.
+Narang et al. 2021, arXiv:2102.11972, table 1: parameters, operations, steps per second, the loss
+and the scores; a mark where a row is better than the baseline. Their early loss is left out.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from string import ascii_uppercase
+from typing import Literal
 
-from ablate.analysis.measures import Sentences
-from ablate.analysis.summary import Records
-from ablate.config import Experiment
+from ablate.analysis.measures import Sentences, Verdict, higher_is_better, verdict
+from ablate.analysis.summary import TRAIN_FLOPS, Records
+from ablate.config import Experiment, Row
 from ablate.config.rows import labels
-from ablate.report.columns import Block, change_cells, costs, more, quality, shown_paths
-from ablate.report.footnotes import footnotes
-from ablate.report.paper_layouts import Layout, narang, paper_notes, vaswani
-from ablate.report.results import Results
+from ablate.report import columns
+from ablate.report.columns import (
+    DIVERGED,
+    Block,
+    change_cells,
+    known,
+    means,
+    published,
+    shown_paths,
+)
+from ablate.report.footnotes import MARKED, footnotes
+from ablate.report.results import TRAIN_SPEED, Results
 from ablate.report.table import Cell, Column, Footnote, Line, Table
+from ablate.report.values import NOTHING, measure_decimals, measure_name, number, of_seeds
 from ablate.report.verdicts import conclusion
+from ablate.wording import listed
+
+Layout = Literal["ours", "vaswani", "narang"]
+
+BETTER = "*"
+_DROPOUT = ("model.dropout.embedding", "model.dropout.residual")
+_SYMBOLS = {
+    "model.n_layers": "N",
+    "model.dims.d_model": "d_model",
+    "model.feed_forward.d_ff": "d_ff",
+    "model.dims.n_heads": "h",
+    "model.dims.d_k": "d_k",
+    "model.dims.d_v": "d_v",
+    "model.dropout.residual": "P_drop",
+    "training.objective.epsilon": "ε_ls",
+    "training.steps": "steps",
+}
+"""As the paper calls them, and in its order."""
+
+_LETTER = re.compile(r"([A-Z])(?=[ :])")
+_OWN_NOTES = ("intervals", "verdict", "new sentences", "columns", "‡", DIVERGED)
+_SD = "in brackets the standard deviation over seeds"
 
 
 def tabulate(
@@ -28,14 +67,9 @@ def tabulate(
     trial: Sequence[str] = (),
     layout: Layout = "ours",
 ) -> Table:
-    """Lay out what is known of ``experiment``; a run without a record is shown as missing.
+    """Lay out what is known of an experiment; a run without a record is shown as missing.
 
-    Args:
-        experiment: rows in the order of the file, baseline first, and seeds.
-        records: only those of this experiment's rows and seeds count.
-        sentences: what each test sentence contributes, of the runs that have kept it.
-        trial: how the experiment differs from that of its file, in sentences.
-        layout: ours, or that of a paper.
+    ``trial`` says how the experiment differs from that of its file, in sentences.
     """
     rows = experiment.rows
     results = Results.of(experiment, records, sentences or {})
@@ -45,7 +79,7 @@ def tabulate(
         notes.insert(0, Footnote("trial", text))
 
     def block_of(blocks: Sequence[Block], begins: Sequence[int] = ()) -> Table:
-        columns, cells = zip(*blocks, strict=True)
+        heads, cells = zip(*blocks, strict=True)
         lines = [
             Line(tuple(of_row), row.changes, summary, begins_group=at in begins)
             for at, (*of_row, row, summary) in enumerate(
@@ -56,15 +90,15 @@ def tabulate(
             name=experiment.name,
             question=experiment.question,
             seeds=experiment.seeds,
-            columns=columns,
+            columns=heads,
             lines=tuple(lines),
             footnotes=(),
             results=results,
         )
 
     if layout != "ours":
-        of_paper = block_of(*(vaswani if layout == "vaswani" else narang)(experiment, results))
-        notes = paper_notes(notes, layout, results, of_paper.columns)
+        of_paper = block_of(*(_vaswani if layout == "vaswani" else _narang)(experiment, results))
+        notes = _paper_notes(notes, layout, results, of_paper.columns)
         return replace(
             of_paper, footnotes=tuple(notes), conclusion=conclusion(results), is_of_paper=True
         )
@@ -74,12 +108,172 @@ def tabulate(
         for path, label in zip(paths, labels(paths), strict=True)
     ]
     head = (Column("row", "", kind="row"), names)
-    beside = more(results)
+    beside = columns.more(results)
     below = block_of([(Column("row", "more", kind="row"), names), *beside]) if beside else None
     return replace(
-        block_of([head, *changes, *quality(results), *costs(results)]),
+        block_of([head, *changes, *columns.quality(results), *columns.costs(results)]),
         footnotes=tuple(notes),
         conclusion=conclusion(results),
         more=below,
         trial=tuple(trial),
     )
+
+
+def _vaswani(experiment: Experiment, results: Results) -> tuple[list[Block], list[int]]:
+    """Return the columns of the layout, and which rows begin a group."""
+    names, begins = _groups(experiment.rows)
+    first = results.sets[0] if results.sets else ""
+    blocks = [
+        (Column("row", "", kind="row"), [Cell(name) for name in names]),
+        *_settings(experiment),
+        *known(
+            [
+                _with_diverged(results, columns.losses(results, first)[-1]),
+                _theirs(results, "ppl", "ppl"),
+                _with_sd(results, Column(results.bleu or "", "BLEU", first)),
+                _theirs(results, "bleu", "BLEU"),
+                _without_asides(columns.parameters(results)),
+            ]
+        ),
+    ]
+    return blocks, begins
+
+
+def _narang(experiment: Experiment, results: Results) -> tuple[list[Block], list[int]]:
+    """Return the columns of the layout; no row begins a group."""
+    sets = [Column(f"test.{name}.bleu", "BLEU", name) for name in results.sets]
+    first = results.sets[0] if results.sets else ""
+    others = [Column(f"test.{first}.{n}", measure_name(n), first) for n in results.metrics]
+    loss = Column("dev.nll", "loss", "final, dev")
+    if not results.has_one_tokenizer:
+        loss = Column(results.loss or "", "bits/char", first)
+    blocks = [
+        (Column("row", "model", kind="row"), [Cell(row.name) for row in experiment.rows]),
+        *known(
+            [
+                _without_asides(columns.parameters(results)),
+                published(results, "params", "params"),
+                _without_asides(columns.amount(results, TRAIN_FLOPS, "ops")),
+                _steps_per_second(results),
+                *(_with_sd(results, column) for column in (loss, *sets, *others)),
+                published(results, "bleu", "BLEU"),
+            ]
+        ),
+    ]
+    return blocks, []
+
+
+def _paper_notes(
+    notes: Sequence[Footnote], layout: Layout, results: Results, heads: Sequence[Column]
+) -> list[Footnote]:
+    """Return the footnotes of our own layout that hold in a paper's with these columns."""
+    empty = "an empty cell is as in the base model; " if layout == "vaswani" else ""
+    text = (
+        f"{empty}{_SD}; {BETTER} better than the baseline: the 95% interval of the difference, "
+        "which holds together with those of all rows, leaves out 0"
+    )
+    present = {measure_name(column.key) for column in heads}
+    left_out = {measure_name(metric) for metric in ("chrf", *results.metrics)} - present
+    left_out |= {*_OWN_NOTES, "speed"} if layout == "vaswani" else {*_OWN_NOTES}
+    rest = [note for note in notes if note.label not in left_out]
+    if layout == "vaswani":  # no column holds what would be marked
+        rest = [replace(note, text=note.text.removesuffix(f"; {MARKED}")) for note in rest]
+    n_seeds = len(results.seeds)
+    if diverged := [f"{row} ({of_seeds(len(s), n_seeds)})" for row, s in results.diverged.items()]:
+        selection = (
+            f"{listed(diverged)}: diverged; neither such a row nor any beside such a baseline is "
+            "compared, for the seeds that did not diverge are a selection."
+        )
+        rest.insert(0, Footnote(DIVERGED, selection))
+    return [Footnote("layout", text), *rest]
+
+
+def _groups(rows: Sequence[Row]) -> tuple[list[str], list[int]]:
+    """Return a letter for the first row of every group, and where groups begin.
+
+    Groups are those of the letters that names begin with, as in ``A h=1``; without any, rows that
+    change the same paths are a group.
+    """
+    letters = [match[1] if (match := _LETTER.match(row.name)) else "" for row in rows]
+    names, begins, last = ["base"], [], None
+    for at, row in enumerate(rows[1:], start=1):
+        group = letters[at] or (row.name if any(letters) else tuple(row.changes_of_file))
+        is_first = group != last
+        if is_first:
+            begins.append(at)
+        letter = letters[at] or (None if any(letters) else _letter(len(begins) - 1))
+        names.append((f"({letter})" if letter else row.name) if is_first else "")
+        last = group
+    return names, begins
+
+
+def _letter(number: int) -> str:
+    """Return ``A``, ..., ``Z``, ``AA``, ..."""
+    above, at = divmod(number, len(ascii_uppercase))
+    return (_letter(above - 1) if above else "") + ascii_uppercase[at]
+
+
+def _settings(experiment: Experiment) -> list[Block]:
+    """Return a column for each path that rows change, in the paper's order."""
+    rows = experiment.rows
+    order = list(_SYMBOLS)
+    paths = shown_paths(rows)
+    if all(row.changes.get(_DROPOUT[0]) == row.changes.get(_DROPOUT[1]) for row in rows):
+        paths = [path for path in paths if path != _DROPOUT[0]]
+    paths.sort(key=lambda path: order.index(path) if path in order else len(order))
+    return [
+        (Column(path, _SYMBOLS.get(path, label), kind="change"), change_cells(rows, path))
+        for path, label in zip(paths, labels(paths), strict=True)
+    ]
+
+
+def _theirs(results: Results, measure: str, header: str) -> Block:
+    """Return what a source prints, so narrow that a page has room for a column for each path."""
+    column, cells = published(results, measure, header)
+    return replace(column, detail="publ."), cells
+
+
+def _with_sd(results: Results, column: Column) -> Block:
+    """Return means with their deviations, marked where the interval says that a row is better.
+
+    That is where the simultaneous interval lies on the better side of 0, however near it.
+    """
+    column, cells = _with_diverged(results, means(results, column))
+    decimals, written = measure_decimals(column.key), []
+    for row, cell in zip(results.summaries, cells, strict=True):
+        estimate, difference = (
+            row.metrics.get(column.key),
+            results.difference(row.name, column.key),
+        )
+        sd = estimate.sd if estimate else None
+        interval = difference.simultaneous if difference else None
+        judged = verdict(interval, 0, higher_is_better=higher_is_better(column.key))
+        aside = "" if sd is None else f"±{number(sd, decimals)}"
+        mark = cell.mark + (BETTER if judged is Verdict.BETTER else "")
+        written.append(replace(cell, aside=aside, mark=mark))
+    return column, written
+
+
+def _with_diverged(results: Results, block: Block) -> Block:
+    """Return means, marked where seeds of the row diverged."""
+    column, cells = block
+    marks = [DIVERGED if row.count("diverged") else "" for row in results.summaries]
+    marked = [replace(c, mark=c.mark + mark) for c, mark in zip(cells, marks, strict=True)]
+    return column, marked
+
+
+def _steps_per_second(results: Results) -> Block:
+    cells = []
+    for row in results.summaries:
+        speed, measured = row.speeds.get(TRAIN_SPEED), row.metrics.get(TRAIN_SPEED)
+        steps, tokens = row.metrics.get("train.steps"), row.metrics.get("train.target_tokens")
+        if measured and steps and tokens:
+            per_second = (speed.value if speed else measured.mean) * steps.mean / tokens.mean
+            cells.append(Cell(number(per_second, 2)))
+        else:
+            cells.append(Cell(NOTHING))
+    return Column(TRAIN_SPEED, "step/s"), cells
+
+
+def _without_asides(block: Block) -> Block:
+    return block[0], [replace(cell, aside="") for cell in block[1]]

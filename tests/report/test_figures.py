@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import warnings
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
@@ -15,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.config import Experiment
-from ablate.errors import MissingGlyphWarning, StoreError
+from ablate.errors import StoreError
 from ablate.report.figures import Drawing, draw_curves
 from ablate.report.figures.curves import spread_out
-from ablate.report.figures.style import look
 from tests.report import made_up
 
 pytestmark = pytest.mark.figures
@@ -73,23 +71,6 @@ def test_every_row_is_named_in_the_figure_and_the_same_curves_give_the_same_file
     assert len(list(svg.parent.iterdir())) == 3
     again, *_ = saved(draw_curves(experiment, curves), tmp_path / "again")
     assert svg.read_bytes() == again.read_bytes()
-
-
-def test_characters_without_a_glyph_are_told_once_in_a_sentence(
-    experiment: Experiment, curves: dict[tuple[str, int], Path], tmp_path: Path
-) -> None:
-    drawing = drawn(draw_curves(experiment, curves))
-    drawing.figure.suptitle("\ue000, \ue001, \ue000")  # for private use: in no font
-    with pytest.warns(MissingGlyphWarning) as caught:
-        drawing.save(tmp_path)
-    assert {str(warning.message).partition(":")[0] for warning in caught} == {
-        "no font here has the characters \ue000\ue001"
-    }
-
-
-def test_further_warnings_of_a_drawing_are_not_kept_back() -> None:
-    with pytest.warns(UserWarning, match="^another$"), look():
-        warnings.warn("another", stacklevel=1)
 
 
 def test_uneven_lonely_and_unbounded_curves_are_drawn(

@@ -23,8 +23,8 @@ from ablate import api
 from ablate.errors import DamagedFileWarning
 from ablate.record import leaves
 from ablate.report import Details, Table, render
-from ablate.report.page.translations import marked, translations
 from ablate.report.table import joined_changes
+from ablate.report.translations import marked, translations
 from ablate.report.values import NOTHING, TIMES
 from ablate.store import describe, translations_file
 from tests import made_up_runs

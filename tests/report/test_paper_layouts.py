@@ -16,7 +16,7 @@ from ablate.config import Experiment, load
 from ablate.config.choices import with_match
 from ablate.errors import SpecError
 from ablate.report import Table, render, tabulate
-from ablate.report.paper_layouts import Layout
+from ablate.report.layout import Layout
 from tests.report import made_up
 from tests.report.test_latex import CLASSES, NUMBER, compiled
 

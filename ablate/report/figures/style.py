@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
-import re
 import textwrap
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,25 +16,18 @@ from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ablate.errors import MissingGlyphWarning
 from ablate.store import writable, write_whole
 from ablate.writing import atomic_write, csv_text
 
-INK = "#111111"
-"""Of text, and of the baseline."""
-
-SOFT = "#6b6b73"
-"""Of axes and remarks."""
-
-FAINT = "#e4e4e8"
-"""Of grids and bands."""
+INK = "#111111"  # of text, and of the baseline
+SOFT = "#6b6b73"  # of axes and remarks
+FAINT = "#e4e4e8"  # of grids and bands
 
 # Okabe and Ito's colours, told apart by nearly every eye; the yellow is too faint for a line
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.5, 1.5, 1.5)))
 
-PANELS_PER_LINE = 5
-"""Of figures with a panel for every row."""
+PANELS_PER_LINE = 5  # of figures with a panel for every row
 
 _FURTHER_FAMILIES = (
     "Noto Sans CJK SC",
@@ -74,32 +65,9 @@ _LOOK: dict[Any, Any] = {
 
 @contextmanager
 def look() -> Iterator[None]:
-    """Draw in the look of all figures while the block goes on.
-
-    What no installed font has is named in one `MissingGlyphWarning` at its end.
-    """
-    missing: dict[str, None] = {}
-    with (
-        mpl.rc_context({**_LOOK, "font.family": _families()}),
-        warnings.catch_warnings(),
-    ):
-        show = warnings.showwarning
-
-        def collect(message: Warning | str, *of_warning: Any, **more: Any) -> None:
-            if glyph := re.match(r"Glyph (\d+)", str(message)):
-                missing[chr(int(glyph[1]))] = None
-            else:
-                show(message, *of_warning, **more)
-
-        warnings.showwarning = collect
-        warnings.filterwarnings("always", "Glyph ", UserWarning)
+    """Draw in the look of all figures while the block goes on."""
+    with mpl.rc_context({**_LOOK, "font.family": _families()}):
         yield
-    if missing:
-        text = (
-            f"no font here has the characters {''.join(missing)}: figures show them as boxes; "
-            "a font that has them, such as one of the Noto fonts, is used once it is installed"
-        )
-        warnings.warn(text, MissingGlyphWarning, stacklevel=3)
 
 
 @functools.cache
@@ -128,19 +96,12 @@ def panel_title(row: str) -> str:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure with the numbers that it shows.
+    """A figure with the numbers that it shows."""
 
-    Attributes:
-        name: of its files, without a suffix.
-        title: what it shows, without a full stop.
-        figure: as drawn, within `look`.
-        numbers: a mapping for every line of its CSV.
-    """
-
-    name: str
+    name: str  # of its files, without a suffix
     title: str
-    figure: Figure
-    numbers: Sequence[Mapping[str, Any]]
+    figure: Figure  # as drawn, within `look`
+    numbers: Sequence[Mapping[str, Any]]  # a mapping for every line of its CSV
 
     def save(self, folder: Path) -> list[Path]:
         """Write it as SVG, PNG and CSV, each whole or not at all; return the files."""

@@ -3,29 +3,45 @@
 from __future__ import annotations
 
 import base64
+import math
 import re
+from collections.abc import Iterator, Sequence
 from html import escape
 from importlib import resources
 from string import Template
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ablate.analysis.measures import Verdict
+from ablate.analysis.statistics import paired_differences
+from ablate.analysis.summary import Summary, is_measured_once
+from ablate.config import Row
+from ablate.config.source import dump
 from ablate.errors import SpecError
-from ablate.report import page
-from ablate.report.page.results import results
-from ablate.report.page.runs import citation, provenance, runs, specs
-from ablate.report.page.translations import translations
+from ablate.record import leaves
+from ablate.registry import choosable
+from ablate.report.footnotes import PROVENANCE
 from ablate.report.render import TableFormat
 from ablate.report.results import Details
-from ablate.report.table import Table
+from ablate.report.table import Cell, Column, Footnote, Line, Table, joined_changes
+from ablate.report.translations import translations
+from ablate.report.values import NOTHING, format_value, number, signed
 from ablate.wording import counted
 
 if TYPE_CHECKING:
     from ablate.report.figures import Drawing
 
+_MOST_CHANGES = 2  # columns of changed paths
+_COSTS = ("params.", "flops.", "train.", "speed.", "memory.")
+_SEED_DECIMALS = 3
+_DIFFERENCE, _INTERVAL = ".difference", ".interval"
+_DECIMALS = {"bleu": 2, "nll": 4}
 _ID = re.compile(r'(\bid="|"#|url\(#)')
 _NAMESPACE = re.compile(r'\s+(?:xmlns(?::xlink)?|version)="[^"]*"')
 _TAG = re.compile(r"<[^>]+>")
 _COLOUR = re.compile(r"(?<=[:\s])#[0-9a-f]{6}\b")
+
+
+Values = dict[str, Any]  # by dotted path
 
 
 class Html(TableFormat):
@@ -41,17 +57,17 @@ class Html(TableFormat):
     def text(self, table: Table) -> str:
         if table.is_of_paper:
             raise SpecError("the page has a layout of its own; remove --layout")
-        sections = [("results", "Results", results(table))]
+        sections = [("results", "Results", _results(table))]
         if table.details is not None:
             sections += [
                 ("figures", "Figures", _figures(table.details)),
                 ("translations", "Translations", translations(table.details)),
-                ("specs", "What was compared", specs(table.details)),
-                ("runs", "Runs", runs(table.details)),
+                ("specs", "What was compared", _specs(table.details)),
+                ("runs", "Runs", _runs(table.details)),
             ]
-        sections.append(("provenance", "Provenance", provenance(table)))
+        sections.append(("provenance", "Provenance", _provenance(table)))
         if table.details is not None:
-            sections.append(("citation", "How to cite", citation(table.details)))
+            sections.append(("citation", "How to cite", _citation(table.details)))
         sections = [section for section in sections if section[2]]
         links = "".join(f'<li><a href="#{name}">{title}</a></li>' for name, title, _ in sections)
         rows, seeds = counted(len(table.lines), "row"), counted(len(table.seeds), "seed")
@@ -72,7 +88,107 @@ class Html(TableFormat):
 
 
 def _read(name: str) -> str:
-    return resources.files(page).joinpath(name).read_text(encoding="utf-8")
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _results(table: Table) -> str:
+    """Return the tables of all columns, and the footnotes that say how to read them.
+
+    The columns of what a row costs stand in a table of their own.
+    """
+    parts = []
+    for block in (joined_changes(block, _MOST_CHANGES) for block in table.blocks):
+        high = [at for at, column in enumerate(block.columns) if column.key.startswith(_COSTS)]
+        low = [at for at in range(len(block.columns)) if at not in high]
+        parts += [block.only(low), block.only([0, *high])] if high else [block]
+    notes = _definitions([note for note in table.footnotes if note.label not in PROVENANCE])
+    return "\n".join([*map(_table, parts), notes])
+
+
+def _definitions(notes: Sequence[Footnote]) -> str:
+    """Return remarks, each after its label; nothing if there are none."""
+    lines = [f"<dt>{escape(note.label)}</dt><dd>{escape(note.text)}</dd>" for note in notes]
+    return "\n".join(["<dl>", *lines, "</dl>"]) if lines else ""
+
+
+def _table(table: Table) -> str:
+    label = ", ".join(column.title for column in table.columns if column.kind != "row")
+    baseline, *variants = (_row(table, line, at) for at, line in enumerate(table.lines))
+    body = "\n".join(variants)
+    return f"""<table class="cards" role="table" aria-label="{escape(label)}">
+<thead role="rowgroup">
+<tr role="row">{"".join(map(_head, table.columns))}</tr>
+</thead>
+<tbody role="rowgroup" class="baseline">
+{baseline}
+</tbody>
+<tbody role="rowgroup">
+{body}
+</tbody>
+</table>"""
+
+
+def _head(column: Column) -> str:
+    face = ' class="n"' if column.is_number else ""
+    detail = f" <small>{escape(column.detail)}</small>" if column.detail else ""
+    text = escape(column.header) or "row"
+    return f'<th role="columnheader" scope="col"{face}>{text}{detail}</th>'
+
+
+def _row(table: Table, line: Line, at: int) -> str:
+    cells = (_cell(table, line, *both) for both in zip(table.columns, line.cells, strict=True))
+    return f'<tr role="row" data-row="{at}">{"".join(cells)}</tr>'
+
+
+def _cell(table: Table, line: Line, column: Column, cell: Cell) -> str:
+    if column.kind == "row":
+        return f'<th role="rowheader" scope="row">{escape(cell.value)}</th>'
+    aside = f' <span class="soft">({escape(cell.aside)})</span>' if cell.aside else ""
+    text = f"{escape(cell.value)}{escape(cell.mark)}{aside}"
+    verdict = cell.value.replace(" ", "-") if cell.value in set(Verdict) else ""
+    shape = f' class="{verdict}"' if column.kind == "verdict" and verdict else ""
+    inner = f"<span{shape}>{text}</span>" if text else ""
+    face = {"measure": "n", "verdict": "verdict"}.get(column.kind, "text")
+    data = {
+        "label": column.title,
+        "value": _value(table, line.summary, column.key),
+        "seeds": _seeds(table, line.summary, column.key) if inner else None,
+    }
+    attributes = "".join(f' data-{key}="{escape(text)}"' for key, text in data.items() if text)
+    return f'<td role="cell" class="{face}"{attributes}>{inner}</td>'
+
+
+def _value(table: Table, summary: Summary, key: str) -> str | None:
+    """Return what a column is sorted by where that is a number: the value in full."""
+    speed, value = summary.speeds.get(key), None
+    if key == "done":
+        value = float(summary.count("done"))
+    elif speed is not None:
+        value = speed.ratio
+    elif key in summary.metrics:
+        value = summary.metrics[key].mean
+    elif _DIFFERENCE in key:
+        metric, results = key.partition(_DIFFERENCE)[0], table.results
+        difference = results.difference(summary.name, metric) if results else None
+        value = difference.estimate if difference else None
+    return None if value is None or not math.isfinite(value) else repr(value)
+
+
+def _seeds(table: Table, summary: Summary, key: str) -> str | None:
+    """Return the value of every seed; None where all seeds share one, or there is one alone."""
+    metric = key.removesuffix(_INTERVAL).removesuffix(_DIFFERENCE)
+    own = summary.metrics.get(metric)
+    if own is None or is_measured_once(metric) or not metric.startswith(("test.", "dev.")):
+        return None
+    if metric == key:
+        lines = [f"seed {s}: {number(v, _SEED_DECIMALS)}" for s, v in own.values.items()]
+        spread = f"\nsd {number(own.sd, _SEED_DECIMALS)}" if own.sd is not None else ""
+        return "\n".join(lines) + spread
+    baseline = table.lines[0].summary.metrics.get(metric)
+    if baseline is None or summary is table.lines[0].summary:
+        return None
+    pairs = paired_differences(own.values, baseline.values)
+    return "\n".join(f"seed {seed}: {signed(d, _SEED_DECIMALS)}" for seed, d in pairs.items())
 
 
 def _figures(details: Details) -> str:
@@ -115,3 +231,124 @@ def _inline_svg(drawing: Drawing) -> str:
     head, body = svg[svg.index("<svg") :].split(">", 1)
     head = f'{_NAMESPACE.sub("", head)} role="img" aria-label="{escape(drawing.title)}">'
     return head + _TAG.sub(tag, body).rstrip()
+
+
+def _specs(details: Details) -> str:
+    """Return how each row differs, in all values that follow from its change, and the baseline."""
+    baseline, *rows = details.experiment.rows
+    lines = []
+    for row in rows:
+        for at, (path, ours, theirs) in enumerate(_differing(row, baseline)):
+            name = "<td></td>" if at else f'<th scope="row">{escape(row.name)}</th>'
+            cells = (path, format_value(theirs.get(path)), format_value(ours.get(path)))
+            lines.append(f"<tr>{name}{''.join(f'<td>{escape(c)}</td>' for c in cells)}</tr>")
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("row", "value", "baseline", "here"))
+    table = f"""<div class="wide" role="region" aria-label="Differences" tabindex="0">
+<table>
+<caption>Every value in which a row differs from the baseline, defaults included</caption>
+<thead><tr>{head}</tr></thead>
+<tbody>
+{chr(10).join(lines)}
+</tbody>
+</table>
+</div>"""
+    return f"""{table if lines else ""}
+<details>
+<summary>The whole spec of the baseline, without its seed</summary>
+<pre tabindex="0"><code>{escape(dump(_plain(baseline)))}</code></pre>
+</details>"""
+
+
+def _runs(details: Details) -> str:
+    """Return every run with its hash, its status, and the scores of its seed."""
+    measures = [metric for metric in (details.results.bleu, details.results.loss) if metric]
+    heads = ["row", "seed", "status", "hash", *measures, "finished"]
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
+    lines = []
+    for summary in details.results.summaries:
+        for seed, status in summary.outcomes.items():
+            record = details.records.get((summary.name, seed), {})
+            hash_ = f"<code>{escape(str(record.get('hash', NOTHING)))}</code>"
+            texts = [("", str(seed)), ("", status), ("", hash_)]
+            for metric in measures:
+                known = summary.metrics.get(metric)
+                value = known.values.get(seed) if known else None
+                decimals = _DECIMALS.get(metric.rpartition(".")[2], 4)
+                score = NOTHING if value is None else number(value, decimals)
+                texts.append((' class="n"', score))
+            texts.append(("", escape(str(record.get("finished") or NOTHING))))
+            cells = "".join(f"<td{face}>{text}</td>" for face, text in texts)
+            lines.append(f'<tr><th scope="row">{escape(summary.name)}</th>{cells}</tr>')
+    return f"""<details>
+<summary>Every run, by row and seed</summary>
+<div class="wide" role="region" aria-label="Every run" tabindex="0">
+<table>
+<thead><tr>{head}</tr></thead>
+<tbody>
+{chr(10).join(lines)}
+</tbody>
+</table>
+</div>
+</details>"""
+
+
+def _provenance(table: Table) -> str:
+    """Return where the numbers come from, and the commands that make them and this page again."""
+    notes = _definitions([note for note in table.footnotes if note.label in PROVENANCE])
+    commands = ""
+    if table.details is not None:
+        arguments = table.details.arguments
+        lines = (f"ablate run {arguments}", f"ablate report {arguments} --output page.html")
+        commands = f'\n<pre tabindex="0"><code>{escape(chr(10).join(lines))}</code></pre>'
+    return f"{notes}{commands}".strip()
+
+
+def _citation(details: Details) -> str:
+    """Return what to cite: this toolkit as it was, and the sources of the parts that differ."""
+    records = list(details.records.values())
+    versions = sorted({str(r["versions"]["ablate"]) for r in records if "versions" in r})
+    known = ((r.get("git") or {}).get("commit") for r in records)
+    commits = sorted({str(commit)[:12] for commit in known if commit})
+    year = max((str(r.get("started", ""))[:4] for r in records), default="")
+    notes = f"Version {', '.join(versions)}" if versions else ""
+    notes += f", commit {', '.join(commits)}" if commits else ""
+    lines = [
+        "@software{ablate,",
+        "  title  = {ablate: config-driven ablations of the translation Transformer},",
+        "  author = {{The ablate authors}},",
+        *([f"  year   = {{{year}}},"] if year else []),
+        f"  note   = {{{notes}}}",
+        "}",
+    ]
+    bibtex = f'<pre tabindex="0"><code>{escape(chr(10).join(lines))}</code></pre>'
+    sources = "\n".join(
+        f"<dt><code>{escape(part)}</code></dt><dd>{escape(source)}</dd>"
+        for part, source in dict(_sources(details)).items()
+    )
+    listed = f"\n<p>Sources of the parts in which rows differ:</p>\n<dl>\n{sources}\n</dl>"
+    return bibtex + (listed if sources else "")
+
+
+def _differing(row: Row, baseline: Row) -> Iterator[tuple[str, Values, Values]]:
+    """Yield the paths at which two rows differ, each with all values of the one and the other."""
+    ours, theirs = (dict(leaves(_plain(each))) for each in (row, baseline))
+    for path in dict.fromkeys((*ours, *theirs)):
+        if ours.get(path) != theirs.get(path):
+            yield path, ours, theirs
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    return {k: v for k, v in row.spec.model_dump(mode="json").items() if k != "seed"}
+
+
+def _sources(details: Details) -> Iterator[tuple[str, str]]:
+    """Yield the parts in which rows differ from the baseline, and those it has there."""
+    baseline, *rows = details.experiment.rows
+    for row in rows:
+        for path, *values in _differing(row, baseline):
+            above = path.rpartition(".")[0]
+            slot = above.rpartition(".")[2]
+            table = choosable(slot)
+            for name in (each.get(f"{above}.name") for each in values):
+                if name in table:
+                    yield f"{slot}: {name}", table[name].source

@@ -1,1 +1,0 @@
-"""The sections of a page, with its template, style and script."""
