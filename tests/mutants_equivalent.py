@@ -272,7 +272,7 @@ only their variance is used
 both are 0, or none is
   analysis/sentences.py  chrf  drop the second term: precision + recall
 no computed number equals the bound
-  analysis/speeds.py  median_polish  Lt -> LtE: *
+  analysis/summary.py  median_polish  Lt -> LtE: *
   analysis/two_way.py  *  Gt -> GtE: *
 the order is for the cache alone
   analysis/dunnett.py  critical_value  sorted -> list*

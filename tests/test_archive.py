@@ -20,7 +20,7 @@ from ablate.api.archive import CONTENTS
 from ablate.api.selection import match_keys
 from ablate.cli.app import app
 from ablate.errors import SpecError, StoreError
-from ablate.report.render import render
+from ablate.report.formats import render
 from ablate.store import Store, describe
 from tests.made_up_runs import MATCHED_ON_TIME, finish, finished
 

@@ -12,8 +12,8 @@ from ablate.analysis.two_tables import RowSample, Shift
 from ablate.config import Negligible
 from ablate.errors import SpecError
 from ablate.report.columns import Block, known
+from ablate.report.formats import render
 from ablate.report.formats.machine import json_of
-from ablate.report.render import render
 from ablate.report.results import DECODE_SPEED, MEMORY, TRAIN_SPEED, verdict_on
 from ablate.report.table import Cell, Column, Footnote, Line, Table
 from ablate.report.values import (
@@ -41,42 +41,33 @@ Outcome = Verdict | Literal["equal"]
 class MatchedRow:
     """One row on both sides.
 
-    Attributes:
-        names: on the first side and on the second.
-        matched_by: the whole ``spec``; the ``changes`` of its baseline; or its ``name`` alone.
-        spec: what differs between its specs, by path: the first value and the second.
-        shifts: the second side less the first, in every score and loss; none of a row with diverged
-            runs on either side, for the runs that did not diverge are a selection.
-        outcomes: how many runs ended with each status, on either side.
+    Its shifts are the second side less the first, in every score and loss; a row with diverged runs
+    on either side has none, for the runs that did not diverge are a selection.
     """
 
-    names: tuple[str, str]
-    matched_by: MatchedBy
-    spec: Mapping[str, tuple[Any, Any]]
+    names: tuple[str, str]  # on the first side and on the second
+    matched_by: MatchedBy  # the whole spec, the changes of its baseline, or its name alone
+    spec: Mapping[str, tuple[Any, Any]]  # what differs by path: the first value and the second
     samples: Mapping[str, tuple[RowSample, RowSample]]
     shifts: Mapping[str, Shift]
-    outcomes: tuple[Mapping[str, int], Mapping[str, int]]
+    outcomes: tuple[Mapping[str, int], Mapping[str, int]]  # how many runs ended with each status
 
     @property
     def name(self) -> str:
-        """Both names, or the one that they share."""
         return " → ".join(dict.fromkeys(self.names))
 
 
 @dataclass(frozen=True)
 class Differing:
-    """One test sentence that the two sides translate differently; line 1 is the first.
-
-    The scores are the chrF of either translation, by itself.
-    """
+    """One test sentence that the two sides translate differently."""
 
     row: str
     seed: int
-    line: int
+    line: int  # 1 is the first
     source: str
     reference: str
     translations: tuple[str, str]
-    scores: tuple[float, float]
+    scores: tuple[float, float]  # the chrF of either translation by itself
 
 
 @dataclass(frozen=True)
@@ -91,27 +82,17 @@ class TranslationDifferences:
 
 @dataclass(frozen=True, repr=False)
 class Compared:
-    """Two sets of results, row by row; in a notebook it shows its table.
+    """Two sets of results, row by row; in a notebook it shows its table."""
 
-    Attributes:
-        labels: what was compared.
-        rows: those that both have.
-        unmatched: names of the rows that one side alone has.
-        provenance: what each side's numbers come from, by what it is.
-        test_sets: that both sides have; rows are judged on the first.
-        metrics: names of further metrics of the test sets.
-        has_one_tokenizer: whether every row reads the same target tokens on both sides.
-    """
-
-    labels: tuple[str, str]
-    rows: Sequence[MatchedRow]
-    unmatched: tuple[Sequence[str], Sequence[str]]
-    provenance: Mapping[str, tuple[str, str]]
+    labels: tuple[str, str]  # what was compared
+    rows: Sequence[MatchedRow]  # those that both have
+    unmatched: tuple[Sequence[str], Sequence[str]]  # names of the rows that one side alone has
+    provenance: Mapping[str, tuple[str, str]]  # what each side's numbers come from, by label
     negligible: Negligible
     sentences: TranslationDifferences
-    test_sets: Sequence[str]
-    metrics: Sequence[str] = ()
-    has_one_tokenizer: bool = True
+    test_sets: Sequence[str]  # that both sides have; rows are judged on the first
+    metrics: Sequence[str] = ()  # names of further metrics of the test sets
+    has_one_tokenizer: bool = True  # whether every row reads the same target tokens on both sides
 
     def __repr__(self) -> str:
         return f"<{' → '.join(self.labels)}: {counted(len(self.rows), 'row')}>"
@@ -120,7 +101,6 @@ class Compared:
         return self.text("markdown")
 
     def text(self, form: str, width: int | None = None, *, is_coloured: bool = False) -> str:
-        """Return it in one of `FORMATS`."""
         if form not in FORMATS:
             raise SpecError(no_such("format", form, FORMATS))
         if form == "json":
@@ -138,7 +118,6 @@ class Compared:
         return verdict_on(shift, metric, self.negligible, has_one_tokenizer=self.has_one_tokenizer)
 
     def table(self) -> Table:
-        """Return it as a table for people."""
         first, *others = self.test_sets or ("",)
         bleu = f"test.{first}.bleu"
         loss = f"test.{first}.{'nll' if self.has_one_tokenizer else 'bits_per_character'}"
@@ -184,14 +163,12 @@ class Compared:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain data."""
-        rows = []
-        for row in self.rows:
-            plain = asdict(row)
-            plain["verdicts"] = {metric: self.outcome(row, metric) for metric in row.shifts}
-            rows.append(plain)
         return {
             "labels": list(self.labels),
-            "rows": rows,
+            "rows": [
+                asdict(row) | {"verdicts": {name: self.outcome(row, name) for name in row.shifts}}
+                for row in self.rows
+            ],
             "unmatched": [list(names) for names in self.unmatched],
             "provenance": {label: list(both) for label, both in self.provenance.items()},
             "negligible": self.negligible.model_dump(),

@@ -24,32 +24,21 @@ TRAIN_SPEED = "speed.train_target_tokens_per_second"
 DECODE_SPEED = "speed.decode_sentences_per_second"
 MEMORY = "memory.train_peak_mib"
 
-Texts = Mapping[str, tuple[Sequence[str], Sequence[str]]]
-"""Sources and references of each test set, by its name."""
+Texts = Mapping[str, tuple[Sequence[str], Sequence[str]]]  # sources and references by test set
 
 
 @dataclass(frozen=True)
 class Results:
-    """An experiment's results.
+    """An experiment's results."""
 
-    Attributes:
-        summaries: the rows, baseline first.
-        records: of these rows and no others.
-        sets: the test sets; rows are judged on the first.
-        comparisons: of the rows with the baseline, by metric.
-        metrics: names of further metrics of the test sets.
-        n_without_sentences: runs of which the counts of each sentence of the first test set, which
-            they wrote, are not there.
-    """
-
-    summaries: Sequence[Summary]
-    records: Records
-    sets: Sequence[str]
-    comparisons: Comparisons
+    summaries: Sequence[Summary]  # the rows, baseline first
+    records: Records  # of these rows and no others
+    sets: Sequence[str]  # the test sets; rows are judged on the first
+    comparisons: Comparisons  # of the rows with the baseline, by metric
     negligible: Negligible
     published: Published | None
-    metrics: Sequence[str] = ()
-    n_without_sentences: int = 0
+    metrics: Sequence[str] = ()  # names of further metrics of the test sets
+    n_without_sentences: int = 0  # runs whose counts of each sentence were written and are missing
 
     @classmethod
     def of(cls, experiment: Experiment, records: Records, sentences: Sentences) -> Results:
@@ -82,12 +71,10 @@ class Results:
 
     @property
     def baseline(self) -> Summary:
-        """The row that all others are compared with."""
         return self.summaries[0]
 
     @property
     def seeds(self) -> list[int]:
-        """Of every row."""
         return list(self.baseline.outcomes)
 
     @property
@@ -128,8 +115,8 @@ class Results:
     @cached_property
     def has_one_tokenizer(self) -> bool:
         """Whether all rows read the same target tokens."""
-        known = [record.get("tokenizer", {}).get("fingerprint") for record in self.records.values()]
-        return len({fingerprint for fingerprint in known if fingerprint}) <= 1
+        known = {record.get("tokenizer", {}).get("fingerprint") for record in self.records.values()}
+        return len(known - {None}) <= 1
 
     @property
     def diverged(self) -> dict[str, list[int]]:
@@ -157,27 +144,18 @@ class Results:
 
 @dataclass(frozen=True, repr=False)
 class Details:
-    """What stands behind a table, for pages and figures; what costs time is read when needed.
-
-    Attributes:
-        results: the runs, compared.
-        sentences: what each test sentence contributes, of the runs that have kept it.
-        folders: of the runs, by row and seed.
-        read_texts: reads the test sets; returns none if that text is not on this machine.
-        arguments: of the command line that makes these runs, as a shell reads them.
-    """
+    """What stands behind a table, for pages and figures; what costs time is read when needed."""
 
     experiment: Experiment
     results: Results
     records: Records
-    sentences: Sentences
-    folders: Mapping[tuple[str, int], Path]
-    read_texts: Callable[[], Texts]
-    arguments: str
+    sentences: Sentences  # what each test sentence contributes, of the runs that have kept it
+    folders: Mapping[tuple[str, int], Path]  # of the runs, by row and seed
+    read_texts: Callable[[], Texts]  # reads the test sets; none that are not on this machine
+    arguments: str  # of the command line that makes these runs, as a shell reads them
 
     @cached_property
     def texts(self) -> Texts:
-        """The test sets."""
         return self.read_texts()
 
     def files(self, name: str) -> dict[tuple[str, int], Path]:

@@ -19,21 +19,14 @@ _ALWAYS = ("row", "change")
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell for human eyes; without text it says `as the baseline`.
+    """One cell for human eyes; without text it says `as the baseline`."""
 
-    Attributes:
-        value: a text, or the number itself with a true minus.
-        aside: of the value, what it is relative to the baseline, or its interval; in brackets.
-        mark: of a footnote.
-    """
-
-    value: str = ""
-    aside: str = ""
-    mark: str = ""
+    value: str = ""  # a text, or the number itself with a true minus
+    aside: str = ""  # in brackets: what it is relative to the baseline, or its interval
+    mark: str = ""  # of a footnote
 
     @property
     def text(self) -> str:
-        """The cell in one line."""
         aside = f" ({self.aside})" if self.aside else ""
         return self.value + self.mark + aside
 
@@ -42,44 +35,33 @@ class Cell:
 class Column:
     """One column for human eyes.
 
-    Attributes:
-        key: the metric or the changed path that it shows.
-        header: what it shows, in a word or two.
-        detail: of what, or in what unit; the second line of the header.
-        kind: of text columns, what they say; all else is ``measure``, aligned right.
-        rank: columns of rank 0 stand together; where there is too little room, those of the highest
-            rank go below the others first.
+    Columns of rank 0 stand together; where there is too little room, those of the highest rank go
+    below the others first.
     """
 
-    key: str
-    header: str
-    detail: str = ""
-    kind: Literal["row", "change", "verdict", "measure"] = "measure"
+    key: str  # the metric or the changed path that it shows
+    header: str  # what it shows, in a word or two
+    detail: str = ""  # of what, or in what unit; the second line of the header
+    kind: Literal["row", "change", "verdict", "measure"] = "measure"  # measures are aligned right
     rank: int = 0
 
     @property
     def is_number(self) -> bool:
-        """Whether its cells are numbers."""
         return self.kind == "measure"
 
     @property
     def title(self) -> str:
-        """The header in one line."""
         return f"{self.header} {self.detail}".rstrip()
 
 
 @dataclass(frozen=True)
 class Line:
-    """One row of the experiment: its cells, one per column, and what they were made from.
-
-    Attributes:
-        begins_group: whether it is the first of rows that stand together, under a rule.
-    """
+    """One row of the experiment: its cells, one per column, and what they were made from."""
 
     cells: tuple[Cell, ...]
     changes: Mapping[str, Any]
     summary: Summary
-    begins_group: bool = False
+    begins_group: bool = False  # the first of rows that stand together, under a rule
 
 
 @dataclass(frozen=True)
@@ -92,17 +74,7 @@ class Footnote:
 
 @dataclass(frozen=True, repr=False)
 class Table:
-    """An experiment's results; the first line is the baseline.
-
-    Attributes:
-        results: what it was made from; None for a table of two sets of results.
-        conclusion: one sentence that says what the numbers come to.
-        more: a second block of columns for the same rows, under the first.
-        trial: how the table differs from that of the whole experiment, in sentences: overrides, and
-            rows and seeds that are left out.
-        details: what stands behind it; None where there are the numbers alone.
-        is_of_paper: whether it has the layout of a paper, in which each changed path has a column.
-    """
+    """An experiment's results; the first line is the baseline."""
 
     name: str
     question: str | None
@@ -110,12 +82,12 @@ class Table:
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
     footnotes: tuple[Footnote, ...]
-    results: Results | None = None
-    conclusion: str = ""
-    more: Table | None = None
-    trial: tuple[str, ...] = ()
-    details: Details | None = None
-    is_of_paper: bool = False
+    results: Results | None = None  # what it was made from; None of two sets of results
+    conclusion: str = ""  # one sentence that says what the numbers come to
+    more: Table | None = None  # a second block of columns for the same rows, under the first
+    trial: tuple[str, ...] = ()  # how it differs from the whole experiment's, in sentences
+    details: Details | None = None  # what stands behind it; None where there are numbers alone
+    is_of_paper: bool = False  # whether it has the layout of a paper, a column per changed path
 
     def __repr__(self) -> str:
         n_columns = sum(len(block.columns) for block in self.blocks)
@@ -123,7 +95,6 @@ class Table:
 
     @property
     def blocks(self) -> tuple[Table, ...]:
-        """The table, and what stands under it."""
         return (self, self.more) if self.more else (self,)
 
     def column(self, key: str) -> list[Cell]:
@@ -159,15 +130,9 @@ def aligned(cells: Sequence[Cell], *, has_asides: bool = True) -> list[str]:
 def chosen(table: Table, names: Sequence[str]) -> Table:
     """Return a table with some columns of both blocks in one, in the order of the table.
 
-    The names of the rows and what they change are always shown.
-
-    Args:
-        table: with all columns.
-        names: ``all``; ``compact``, what a paper has room for; or headers, with or without their
-            second line, in lower case and with underscores for what is no letter or digit.
-
-    Raises:
-        SpecError: if there is no such column, or ``all`` or ``compact`` does not stand alone.
+    The names are ``all``; ``compact``, what a paper has room for; or headers, with or without their
+    second line, in lower case and with underscores for what is no letter or digit. The names of the
+    rows and what they change are always shown.
     """
     if list(names) == [ALL]:
         return table
@@ -210,11 +175,7 @@ def joined_changes(table: Table, most: int) -> Table:
 
 
 def _compact(table: Table) -> Table:
-    """Return the columns that a paper has room for.
-
-    BLEU, its difference with an interval, parameters, and what others have published, beside ours
-    of the same kind.
-    """
+    """Return BLEU, its difference, parameters, and what is published, beside ours of that kind."""
     bleu = next((column.key for column in table.columns if column.header == "BLEU"), "")
     keys = [bleu, f"{bleu}.difference", f"{bleu}.difference.interval", "params.total"]
     theirs = {column.key for column in table.columns if column.key.startswith("published.")}

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ablate.analysis.speeds import Rounds, compare_speeds, median_polish
-from ablate.analysis.summary import summarise
+from ablate.analysis.summary import Rounds, compare_speeds, median_polish, summarise
 
 
 def test_an_additive_table_is_taken_apart() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from ablate.report.columns import BEYOND
-from ablate.report.render import TableFormat
+from ablate.report.formats import TableFormat
 from ablate.report.table import COMPACT, Cell, Footnote, Table, joined_changes
 from ablate.report.values import MINUS, NOTHING, TIMES, measure_name
 

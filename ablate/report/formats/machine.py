@@ -9,13 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ablate.analysis.comparison import Difference
-from ablate.analysis.speeds import Rounds, Speed
 from ablate.analysis.statistics import LEVEL, Interval
-from ablate.analysis.summary import STATUSES, is_measured_once
+from ablate.analysis.summary import STATUSES, Rounds, Speed, is_measured_once
 from ablate.errors import SpecError
 from ablate.printable import json_text
 from ablate.report.columns import changed_paths
-from ablate.report.render import TableFormat
+from ablate.report.formats import TableFormat
 from ablate.report.results import Results
 from ablate.report.table import ALL, COMPACT, Line, Table
 from ablate.writing import csv_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ablate.report.render import TableFormat
+from ablate.report.formats import TableFormat
 from ablate.report.table import Table, aligned
 
 _ESCAPED = str.maketrans(

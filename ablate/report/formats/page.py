@@ -20,7 +20,7 @@ from ablate.errors import SpecError
 from ablate.record import leaves
 from ablate.registry import choosable
 from ablate.report.footnotes import PROVENANCE
-from ablate.report.render import TableFormat
+from ablate.report.formats import TableFormat
 from ablate.report.results import Details
 from ablate.report.table import Cell, Column, Footnote, Line, Table, joined_changes
 from ablate.report.translations import translations
@@ -40,6 +40,38 @@ _NAMESPACE = re.compile(r'\s+(?:xmlns(?::xlink)?|version)="[^"]*"')
 _TAG = re.compile(r"<[^>]+>")
 _COLOUR = re.compile(r"(?<=[:\s])#[0-9a-f]{6}\b")
 
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+_PAGE = """\
+<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="$policy">
+<meta name="color-scheme" content="light dark">
+<title>$title</title>
+<style>
+$style
+</style>
+</head>
+<body>
+<a class="skip" href="#results">Skip to the results</a>
+<header>
+<p class="name">$name</p>
+<h1>$title</h1>
+<p class="conclusion">$conclusion</p>
+<p class="soft">$summary</p>
+$contents
+</header>
+<main>
+$sections
+</main>
+<script type="module">
+$script
+</script>
+</body>
+</html>
+"""
 
 Values = dict[str, Any]  # by dotted path
 
@@ -71,7 +103,8 @@ class Html(TableFormat):
         sections = [section for section in sections if section[2]]
         links = "".join(f'<li><a href="#{name}">{title}</a></li>' for name, title, _ in sections)
         rows, seeds = counted(len(table.lines), "row"), counted(len(table.seeds), "seed")
-        return Template(_read("page.html")).substitute(
+        return Template(_PAGE).substitute(
+            policy=_POLICY,
             title=escape(table.question or table.name),
             name=escape(table.name),
             conclusion=escape(table.conclusion),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rich.cells import cell_len, chop_cells
 from rich.style import Style
 
-from ablate.report.render import TableFormat
+from ablate.report.formats import TableFormat
 from ablate.report.table import FIRST_BELOW, Table, aligned, joined_changes
 
 _GAP = "  "
