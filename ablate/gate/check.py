@@ -27,8 +27,7 @@ Terms = dict[str, Scalar]
 Loosening = dict[str, Literal["higher", "lower"]]
 Flaw = tuple[tuple[str, ...], str]  # where in a reference, and what is wrong there, in a sentence
 
-KINDS: dict[str, type[Check]] = {}
-"""Every kind of check by its name in YAML; a class is added when it is defined."""
+KINDS: dict[str, type[Check]] = {}  # by the name in YAML; a class is added when it is defined
 
 BLESS_AGAIN = "bless the reference again"
 _NOT_TERMS = {"note", "published", "blessed"}
@@ -205,7 +204,6 @@ class Check(Frozen, ABC):
         """
 
     def judge(self, evidence: Evidence, context: Context) -> CheckVerdict:
-        """Compare the runs of a gate with the blessing."""
         reference, tolerance = self.allowed(context)
         try:
             result = self.result(evidence, context)
@@ -303,7 +301,6 @@ class Directed(Check):
 
     @property
     def is_higher_better(self) -> bool:
-        """Whether higher values are better."""
         return (self.better or direction(self.measure)) == "higher"
 
 

@@ -12,12 +12,8 @@ from pathlib import Path
 from ablate.analysis.summary import Record, Records, Summary, summarise
 from ablate.errors import StoreError
 
-LOSSES = "train_loss"
-"""The one measure that is read from the curve, not the record: the losses of the first steps."""
-
-MOST_STEPS = 100
-"""The most losses, from the first step on, that a check can compare."""
-
+LOSSES = "train_loss"  # the one measure that is read from the curve: losses of the first steps
+MOST_STEPS = 100  # the most of them that a check can compare
 _MOST_DECIMALS = 6
 _MACHINE = ("device", "device_name", "cpu", "cpu_kind", "threads")
 

@@ -96,7 +96,6 @@ class MeanCheck(Directed):
         return self.promises(alpha, self.min_effect, self.power, n_new or self.seeds)
 
     def limits(self, sample: ReferenceSample, promise: Promise) -> tuple[float, float]:
-        """Return the lower and the upper limit of the mean of the new runs."""
         room = margins(sample.std, sample.n, promise)
         below, above = (room.loss, room.gain) if self.is_higher_better else (room.gain, room.loss)
         rounding = 1e-12 * abs(sample.mean)  # so that equal values have a mean equal to them
@@ -183,7 +182,6 @@ class MeanCheck(Directed):
         return Result(measured, failure)
 
     def _limits_now(self, context: Context) -> tuple[MeanBlessing, float, float, float]:
-        """Return the blessing, the limits of this gate, and the size of the tolerance."""
         assert self.blessed is not None, "only what is blessed is judged"
         n_new = len(self.seeds_to_judge(context.seeds))
         low, high = self.limits(self.sample(self.blessed), self.promise(context.alpha, n_new))
@@ -204,7 +202,6 @@ class MeanCheck(Directed):
 
     @property
     def min_seeds(self) -> int:
-        """The fewest seeds that can bless it."""
         return 2
 
     def too_few_seeds(self, promise: Promise) -> str:
@@ -217,7 +214,6 @@ class MeanCheck(Directed):
         )
 
     def _too_weak(self, text: str, std: float, n: int, promise: Promise) -> TooWeakError:
-        """Return the error of a std that is too large: that ``text`` cannot promise this."""
         most = largest_std(n, promise)
         effect = rounded_up(smallest_effect(std, n, promise))
         needed = seeds_needed(std, promise)

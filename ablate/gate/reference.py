@@ -79,12 +79,10 @@ class Reference(Head):
         return self.alpha / max(1, sum(check.spends_alpha for check in self.checks.values()))
 
     def context(self, name: str, seeds: Sequence[int]) -> Context:
-        """Return what a check needs to know of this gate, or of this blessing."""
         machine = self.blessed.machine if self.blessed else {}
         return Context(name, tuple(seeds), self.alpha_each, machine)
 
     def runs_to_bless(self, seeds: Sequence[int]) -> Runs:
-        """Return the runs that bless it with these seeds."""
         return {
             (row, seed)
             for check in self.checks.values()
@@ -93,7 +91,6 @@ class Reference(Head):
         }
 
     def runs_to_judge(self, seeds: Sequence[int]) -> Runs:
-        """Return the runs that a gate with these seeds needs."""
         return {
             (row, seed)
             for check in self.checks.values()
@@ -103,7 +100,6 @@ class Reference(Head):
 
     @property
     def checks_with_chosen_seeds(self) -> dict[str, Check]:
-        """The checks whose seeds a gate chooses."""
         return {n: check for n, check in self.checks.items() if check.fixed_seeds is None}
 
     def seeds_to_judge(
@@ -145,7 +141,6 @@ class Reference(Head):
         return tuple(islice((seed for seed in count(1) if seed not in used), n))
 
     def judge(self, evidence: Evidence, seeds: Sequence[int]) -> tuple[CheckVerdict, ...]:
-        """Judge runs by every check; each has been blessed."""
         return tuple(
             check.judge(evidence, self.context(name, seeds)) for name, check in self.checks.items()
         )
@@ -176,7 +171,6 @@ class Reference(Head):
         return sentences
 
     def moved(self, old: Reference) -> list[str]:
-        """Return which blessed numbers are new, in sentences."""
         sentences = []
         for name, check in self.checks.items():
             before = old.checks.get(name)

@@ -24,16 +24,15 @@ from ablate.report.values import (
     signed,
 )
 
+# marks: numbers over fewer seeds than there are; an interval of a row's own; diverged runs; what a
+# row had `TOLERANCE` more or less of than the baseline
 PARTIAL, APART, DIVERGED, BEYOND = "†", "‡", "§", "¶"
-"""Mark: numbers over fewer seeds than there are; an interval of a row's own; diverged runs; what a
-row had `TOLERANCE` more or less of than the baseline."""
 
 STEPS, TOKENS = "train.steps", "train.target_tokens"
 TOLERANCE = 0.05
 EQUAL = 1e-3  # what differs from the baseline by a smaller share is called equal
 
-Block = tuple[Column, list[Cell]]
-"""A column with its cells, baseline first."""
+Block = tuple[Column, list[Cell]]  # a column with its cells, baseline first
 
 _RATIO_DECIMALS = 2
 _OF_INTERVAL, _OF_COST, _OF_RUNS, _OF_LOSS = 1, 2, 3, 4  # ranks
@@ -48,8 +47,7 @@ def changed_paths(changes: Iterable[Mapping[str, Any]]) -> list[str]:
 def shown_paths(rows: Sequence[Row]) -> list[str]:
     """Return every path that some row changes, and what the baseline has in place of it.
 
-    Of keys that exclude each other, such as ``last`` and ``ema`` of ``training.average``, a row
-    that gives one loses that of the baseline, which would otherwise stand nowhere.
+    A row that gives one of two keys that exclude each other loses the other one of the baseline.
     """
     baseline = rows[0].spec.model_dump(mode="json")
     paths = changed_paths(row.changes for row in rows)
@@ -165,13 +163,15 @@ def known(blocks: Iterable[Block]) -> list[Block]:
 
 def means(results: Results, column: Column) -> Block:
     """Return the means over the runs that are done."""
-    cells = []
-    for row in results.summaries:
+
+    def cell(row: Summary) -> Cell:
         estimate = row.metrics.get(column.key)
-        value = NOTHING if estimate is None else number(estimate.mean, measure_decimals(column.key))
-        is_partial = estimate is not None and estimate.n < len(row.outcomes)
-        cells.append(Cell(value, mark=PARTIAL if is_partial else ""))
-    return column, cells
+        if estimate is None:
+            return Cell(NOTHING)
+        mark = PARTIAL if estimate.n < len(row.outcomes) else ""
+        return Cell(number(estimate.mean, measure_decimals(column.key)), mark=mark)
+
+    return column, list(map(cell, results.summaries))
 
 
 def losses(results: Results, test_set: str) -> list[Block]:
@@ -311,7 +311,6 @@ def _unit_of_parameters(results: Results) -> tuple[float, str, int]:
 
 
 def _published(results: Results, measure: str) -> dict[str, float]:
-    """Return the published values of a measure by row, of the rows that have one."""
     if results.published is None:
         return {}
     of_rows = {row.name: results.published.of(row.name) for row in results.summaries}
@@ -319,7 +318,6 @@ def _published(results: Results, measure: str) -> dict[str, float]:
 
 
 def _speeds(results: Results, metric: str, header: str) -> Block:
-    """Return how many times as fast as the baseline each row is."""
     cells = []
     for row in results.summaries:
         speed, times, aside = row.speeds.get(metric), None, ""

@@ -162,7 +162,6 @@ class Compared:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
         return {
             "labels": list(self.labels),
             "rows": [
@@ -237,7 +236,6 @@ class Compared:
         return [*notes, *self._causes()]
 
     def _causes(self) -> list[Footnote]:
-        """Return what differs in the specs and in the provenance."""
         specs = {
             row.name: "; ".join(
                 f"{path}: {format_value(before)} → {format_value(after)}"
@@ -274,7 +272,6 @@ class Compared:
         return f"By BLEU on {test_set}, {'; '.join(parts)}."
 
     def _examples(self, form: str) -> str:
-        """Return the sentences that differ most, to stand under the table."""
         sentences = self.sentences
         if sentences.note:
             return f"\nTranslations: {sentences.note}.\n"
@@ -291,7 +288,6 @@ class Compared:
         return "\n".join(lines) + "\n"
 
     def _line(self, row: MatchedRow, metric: str) -> dict[str, Any]:
-        """Return a line of the CSV: one metric of one row."""
         before, after = row.samples[metric]
         shift = row.shifts.get(metric)
         line: dict[str, Any] = {

@@ -27,8 +27,6 @@ from ablate.report.verdicts import exceptions, intervals
 from ablate.wording import and_list, counted, listed, seeds_named
 
 MARKED = f"{BEYOND} marks what differs by more than {TOLERANCE:.0%}"
-"""Ends the line about the budget where a row is marked."""
-
 _MOST_CHARACTERS = 300  # of an error message
 _BUDGET = {STEPS: "steps", TOKENS: "target tokens", TRAIN_FLOPS: "training FLOPs"}
 _MATCHED = {"params": "params.total", "flops": TRAIN_FLOPS}
@@ -63,8 +61,7 @@ def footnotes(experiment: Experiment, results: Results) -> Iterator[Footnote]:
 
 def execution(records: Records) -> Iterator[Footnote]:
     """Yield which rows were not executed as requested: in micro-batches, or by another engine."""
-    describers: tuple[Callable[[Record], str], ...] = (_micro_batching, _engine)
-    for describe in describers:
+    for describe in (_micro_batching, _engine):
         rows: dict[tuple[str, str], list[int]] = {}
         for (row, seed), record in records.items():
             if text := describe(record):
@@ -74,7 +71,6 @@ def execution(records: Records) -> Iterator[Footnote]:
 
 
 def _budget(rows: Sequence[Summary]) -> str:
-    """Return one line about what the rows had to train with; nothing if nothing is known."""
     known = {name: each for metric, name in _BUDGET.items() if (each := ratios(rows, metric))}
     other = {n: each for n, each in known.items() if any(abs(r - 1) > EQUAL for r in each)}
     equal = [name for name in known if name not in other]
@@ -118,7 +114,6 @@ def _matched(
 
 
 def _tuned(experiment: Experiment, tune: Tune) -> Iterator[Footnote]:
-    """Yield what was tuned with which budget, and what was chosen at an edge of the grid."""
     values = tune.values()
     axes = list(zip(labels(list(tune.axes)), values.items(), strict=True))
     grid = f" {TIMES} ".join(
@@ -156,7 +151,6 @@ def _tuned(experiment: Experiment, tune: Tune) -> Iterator[Footnote]:
 
 
 def _partial(results: Results) -> Iterator[Footnote]:
-    """Yield which rows have not all of their runs, and how that is allowed for."""
     summaries = results.summaries
     done = {
         row.name: [seed for seed, status in row.outcomes.items() if status == "done"]
@@ -196,7 +190,6 @@ def _partial(results: Results) -> Iterator[Footnote]:
 
 
 def _reasons(summaries: Sequence[Summary]) -> Iterator[Footnote]:
-    """Yield why runs did not end well, equal reasons of a row together."""
     for summary in summaries:
         reasons: dict[tuple[str, str], list[int]] = {}
         for seed, reason in summary.errors.items():
@@ -236,7 +229,6 @@ def _engine(record: Record) -> str:
 
 
 def _columns(results: Results) -> Iterator[Footnote]:
-    """Yield what the numbers of some columns are."""
     summaries = results.summaries
     known = {key for summary in summaries for key in summary.metrics}
     has_ppl = "dev.nll" in known and results.has_one_tokenizer
@@ -267,7 +259,6 @@ def _columns(results: Results) -> Iterator[Footnote]:
 
 
 def _speeds(baseline: Summary) -> str:
-    """Return how fast the baseline is, and how that was measured."""
     train, decode = baseline.speeds.get(TRAIN_SPEED), baseline.speeds.get(DECODE_SPEED)
     if train is None or decode is None:
         return ""
@@ -345,6 +336,7 @@ def _commit(record: Record) -> str:
     return f"{git['commit'][:12]}{dirty}" if git.get("commit") else ""
 
 
+# functions that describe where a record comes from, by the label of the footnote
 PROVENANCE: dict[str, Callable[[Record], str]] = {
     "corpus": _corpus,
     "note": _notes,
@@ -353,4 +345,3 @@ PROVENANCE: dict[str, Callable[[Record], str]] = {
     "software": _software,
     "commit": _commit,
 }
-"""Functions that describe where a record comes from, by the label of the footnote."""

@@ -14,11 +14,9 @@ from ablate.console import Console
 from ablate.gate.check import CheckVerdict
 from ablate.wording import counted
 
-_WIDE = 1000
-"""For a pipe, where nothing need be folded."""
-
+_WIDE = 1000  # for a pipe, where nothing need be folded
+# what no XML document may hold; the message of a failed run might
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What no XML document may hold; the message of a failed run might."""
 
 
 def gate_text(

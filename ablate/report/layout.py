@@ -42,7 +42,7 @@ Layout = Literal["ours", "vaswani", "narang"]
 
 BETTER = "*"
 _DROPOUT = ("model.dropout.embedding", "model.dropout.residual")
-_SYMBOLS = {
+_SYMBOLS = {  # as the paper calls them, and in its order
     "model.n_layers": "N",
     "model.dims.d_model": "d_model",
     "model.feed_forward.d_ff": "d_ff",
@@ -53,8 +53,6 @@ _SYMBOLS = {
     "training.objective.epsilon": "ε_ls",
     "training.steps": "steps",
 }
-"""As the paper calls them, and in its order."""
-
 _LETTER = re.compile(r"([A-Z])(?=[ :])")
 _OWN_NOTES = ("intervals", "verdict", "new sentences", "columns", "‡", DIVERGED)
 _SD = "in brackets the standard deviation over seeds"
@@ -214,7 +212,6 @@ def _letter(number: int) -> str:
 
 
 def _settings(experiment: Experiment) -> list[Block]:
-    """Return a column for each path that rows change, in the paper's order."""
     rows = experiment.rows
     order = list(_SYMBOLS)
     paths = shown_paths(rows)
@@ -234,20 +231,15 @@ def _theirs(results: Results, measure: str, header: str) -> Block:
 
 
 def _with_sd(results: Results, column: Column) -> Block:
-    """Return means with their deviations, marked where the interval says that a row is better.
-
-    That is where the simultaneous interval lies on the better side of 0, however near it.
-    """
+    """Return means with their deviations, marked where the interval says that a row is better."""
     column, cells = _with_diverged(results, means(results, column))
     decimals, written = measure_decimals(column.key), []
     for row, cell in zip(results.summaries, cells, strict=True):
-        estimate, difference = (
-            row.metrics.get(column.key),
-            results.difference(row.name, column.key),
-        )
-        sd = estimate.sd if estimate else None
+        estimate = row.metrics.get(column.key)
+        difference = results.difference(row.name, column.key)
         interval = difference.simultaneous if difference else None
         judged = verdict(interval, 0, higher_is_better=higher_is_better(column.key))
+        sd = estimate.sd if estimate else None
         aside = "" if sd is None else f"±{number(sd, decimals)}"
         mark = cell.mark + (BETTER if judged is Verdict.BETTER else "")
         written.append(replace(cell, aside=aside, mark=mark))
@@ -255,7 +247,6 @@ def _with_sd(results: Results, column: Column) -> Block:
 
 
 def _with_diverged(results: Results, block: Block) -> Block:
-    """Return means, marked where seeds of the row diverged."""
     column, cells = block
     marks = [DIVERGED if row.count("diverged") else "" for row in results.summaries]
     marked = [replace(c, mark=c.mark + mark) for c, mark in zip(cells, marks, strict=True)]

@@ -42,7 +42,6 @@ class Results:
 
     @classmethod
     def of(cls, experiment: Experiment, records: Records, sentences: Sentences) -> Results:
-        """Gather what is known of the rows and seeds of an experiment."""
         names = [row.name for row in experiment.rows]
         ours = {
             (name, seed): records[name, seed]
@@ -120,7 +119,6 @@ class Results:
 
     @property
     def diverged(self) -> dict[str, list[int]]:
-        """The seeds of runs that diverged, of the rows that have any."""
         by_row = {
             row.name: [seed for seed, status in row.outcomes.items() if status == "diverged"]
             for row in self.summaries
@@ -128,7 +126,6 @@ class Results:
         return {name: seeds for name, seeds in by_row.items() if seeds}
 
     def comparison(self, metric: str | None) -> Comparison | None:
-        """Return the comparison in one metric, if some row has it."""
         return self.comparisons.get(metric) if metric else None
 
     def difference(self, row: str, metric: str | None) -> Difference | None:
@@ -159,7 +156,6 @@ class Details:
         return self.read_texts()
 
     def files(self, name: str) -> dict[tuple[str, int], Path]:
-        """Return the files of one name in the folders of the runs, as far as there are any."""
         paths = {run: folder / name for run, folder in self.folders.items()}
         return {run: path for run, path in paths.items() if path.is_file()}
 

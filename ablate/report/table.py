@@ -98,7 +98,6 @@ class Table:
         return (self, self.more) if self.more else (self,)
 
     def column(self, key: str) -> list[Cell]:
-        """Return the cells of one column, baseline first."""
         keys = [column.key for column in self.columns]
         if key not in keys and self.more:
             return self.more.column(key)
@@ -106,7 +105,6 @@ class Table:
         return [line.cells[at] for line in self.lines]
 
     def only(self, indices: Sequence[int]) -> Table:
-        """Return the table with no other columns than those with these indices."""
         lines = [
             replace(line, cells=tuple(line.cells[at] for at in indices)) for line in self.lines
         ]

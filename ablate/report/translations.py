@@ -26,8 +26,6 @@ _DECIMALS = 1
 
 @dataclass(frozen=True)
 class _Sentence:
-    """One sentence of a test set."""
-
     test_set: str
     number: int  # its line in the test set
     length: str  # one of _LENGTHS

@@ -16,8 +16,7 @@ from ablate.wording import counted
 
 MINUS = "\N{MINUS SIGN}"
 TIMES = "\N{MULTIPLICATION SIGN}"
-NOTHING = "\N{EN DASH}"
-"""Stands where there should be a value and is none."""
+NOTHING = "\N{EN DASH}"  # where there should be a value and is none
 
 BLEU_DECIMALS, LOSS_DECIMALS = 1, 3
 _DECIMALS = {"nll": LOSS_DECIMALS, "bits_per_character": LOSS_DECIMALS, "perplexity": 2}
@@ -45,10 +44,7 @@ def signed(value: float, decimals: int) -> str:
 
 
 def percent_change(share: float) -> str:
-    """Write a change as a share of what it changed: 0.0262 is ``+2.6%``, 0.0002 ``+0.02%``.
-
-    No change at all is an empty text.
-    """
+    """Write a share of change: 0.0262 is ``+2.6%``, 0.0002 ``+0.02%``, and 0 an empty text."""
     if share == 0:
         return ""
     size = abs(100 * share)
@@ -83,10 +79,7 @@ def interval_text(interval: Interval | None, decimals: int) -> str:
 def format_value(value: Any, path: str = "") -> str:
     """Write a value of the YAML compactly: ``relu(d_ff=256)``.
 
-    Args:
-        value: as in the YAML.
-        path: where the baseline has it; of a part, the options left at their defaults are then
-            left out. Without a path the value is written as it is.
+    Of a part of the baseline, given with its ``path``, options at their defaults are left out.
     """
     if path and isinstance(value, Mapping) and "name" in value:
         entry = choosable(path.split(".")[-1]).get(value["name"])

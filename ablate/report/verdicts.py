@@ -207,6 +207,5 @@ def _comparisons_of_columns(results: Results) -> dict[str, Comparison]:
 
 
 def _rows_by(compared: Comparison, *methods: Method) -> Sequence[str]:
-    """Return the rows that have intervals by one of some methods."""
     differences = compared.differences.items()
     return [row for row, each in differences if each.method in methods and each.simultaneous]

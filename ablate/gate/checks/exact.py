@@ -168,7 +168,6 @@ class Exact(Check):
         return numbers
 
     def _differing(self, numbers: list[list[float]], blessed: ExactBlessing) -> list[_Difference]:
-        """Return the numbers that are not the same bit for bit, by seed and step."""
         return [
             _Difference(seed, step, measured, float.fromhex(text))
             for seed, of_seed, texts in zip(blessed.seeds, numbers, blessed.values, strict=True)
@@ -188,8 +187,6 @@ class Exact(Check):
 
 @dataclass(frozen=True)
 class _Difference:
-    """A number that is not the same; steps are counted from 1."""
-
     seed: int
     step: int
     measured: float

@@ -208,7 +208,6 @@ class FindingCheck(Directed):
         )
 
     def _not_replicable(self, differences: Estimate) -> str:
-        """Return that too few gates would show the claim again, and the ways out."""
         more = range(self.seeds + 1, _MOST_SEEDS)
         enough = (n for n in more if self._replication(differences, n) >= MIN_REPLICATION)
         ways = [f"gates of {n} seeds (seeds: {n})" for n in islice(enough, 1)]
@@ -217,7 +216,6 @@ class FindingCheck(Directed):
         return f"{self._again(differences)}, and {percentage(MIN_REPLICATION)} is asked{it_takes}"
 
     def _without_interval(self, differences: Estimate, n_seeds: int) -> str:
-        """Return why the differences that seeds have do not have an interval, in a sentence."""
         if differences.n > 1:
             return f"{self.measure} is not finite with some seed"
         if n_seeds > 1:
@@ -228,7 +226,6 @@ class FindingCheck(Directed):
         return f"one pair of runs has no interval; give {self.seeds} seeds or more"
 
     def _shortcoming(self, effect: Effect) -> str:
-        """Return by how much an effect misses the claim, in a sentence."""
         assert effect.differences is not None, "where all diverged, the claim is shown"
         assert effect.interval is not None, "an effect without an interval was refused before"
         mean = to_scale(effect.differences.mean, effect.interval.high - effect.interval.low, "+")

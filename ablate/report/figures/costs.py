@@ -30,8 +30,6 @@ _NOT_NUMBERS = ("number", "has_diverged")
 
 @dataclass(frozen=True)
 class _Point:
-    """One row at one cost."""
-
     number: int  # of the row in the experiment, the baseline's is 0
     row: str
     cost: float
@@ -88,7 +86,6 @@ def _points(results: Results, metric: str, cost: str) -> list[_Point]:
 
 
 def _cost(summary: Summary, name: str) -> tuple[float, float] | None:
-    """Return a cost and its standard deviation; None if it is not known."""
     if name != DECODE_SPEED:
         known = summary.metrics.get(name)
         return None if known is None else (known.mean, known.sd or 0.0)

@@ -16,18 +16,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from ablate.config import Experiment
 from ablate.errors import StoreError
-from ablate.report.figures.style import (
-    COLOURS,
-    DASHES,
-    INK,
-    PANELS_PER_LINE,
-    SOFT,
-    Drawing,
-    add_legend,
-    draw_grid,
-    look,
-    panel_title,
-)
+from ablate.report.figures import style
+from ablate.report.figures.style import Drawing, add_legend, draw_grid, look, panel_title
 
 _N_WINDOWS = 50  # of the training loss, which is noisy
 _LABEL_GAP = 11.0  # points between the names of two rows
@@ -36,17 +26,14 @@ _MEASURES = {
     "train_loss": "Training loss, nats per token",
     "dev_nll": "Dev NLL, nats per token",
 }
-_TITLES: Mapping[tuple[str, ...], str] = {
+_TITLES: Mapping[tuple[str, ...], str] = {  # by the measures that are drawn
     ("train_loss",): "Training loss over the steps",
     ("dev_nll",): "Dev NLL over the steps",
     ("train_loss", "dev_nll"): "Training loss and dev NLL over the steps",
 }
-"""By the measures that are drawn."""
-
 _MOST_OVERLAID = 8  # rows; with more, each has a panel
 
-Points = dict[float, float]
-"""The value at each step, in ascending order."""
+Points = dict[float, float]  # the value at each step, in ascending order
 
 
 @dataclass(frozen=True)
@@ -62,7 +49,6 @@ class _Row:
     dashes: Any
 
     def curves(self, measure: str) -> Mapping[int, Points]:
-        """Return the curves of one of the measures."""
         return self.dev if measure == "dev_nll" else self.loss
 
 
@@ -73,15 +59,14 @@ def draw_curves(
 ) -> Drawing | None:
     """Draw training loss and dev NLL over the steps; return None if there is nothing to draw.
 
-    Every seed is a thin line, the mean over those that did not diverge a thick one; a cross ends
-    the line of a seed that diverged. Many rows have a panel each, with the baseline's mean in it.
-    The training loss is averaged over windows of steps. The curves are the ``curve.csv`` of the
-    runs, as far as there are any.
+    Many rows have a panel each, with the baseline's mean in it. The curves are the ``curve.csv`` of
+    the runs, as far as there are any.
     """
     rows = []
-    faces = zip(cycle(COLOURS), cycle(DASHES), strict=False)  # told apart without colours too
+    # told apart without colours too
+    faces = zip(cycle(style.COLOURS), cycle(style.DASHES), strict=False)
     for at, row in enumerate(experiment.rows):
-        colour, dashes = (INK, "-") if at == 0 else next(faces)
+        colour, dashes = (style.INK, "-") if at == 0 else next(faces)
         runs = {s: curves[row.name, s] for s in experiment.seeds if (row.name, s) in curves}
         loss, dev = (
             {seed: points for seed, path in runs.items() if (points := _read(path, measure))}
@@ -127,38 +112,35 @@ def _overlaid(rows: Sequence[_Row], measures: Sequence[str]) -> Figure:
         for row in rows:
             _draw(panel, row, row.curves(measure))
         _set_up(panel, _MEASURES[measure])
-        panel.set_xlabel("step", color=SOFT)
+        panel.set_xlabel("step", color=style.SOFT)
     figure.canvas.draw()  # the labels need to know where the lines end
     _name_lines(figure, axes[-1], [(row, row.curves(measures[-1])) for row in rows])
     for row in rows if "dev_nll" in measures else ():
         if row.loss and not row.dev:  # it ended before it was evaluated
             end = _end(list(row.loss.values()))
             axes[0].annotate(
-                row.name, end, (8, 0), textcoords="offset points", fontsize=8, color=INK
+                row.name, end, (8, 0), textcoords="offset points", fontsize=8, color=style.INK
             )
     return figure
 
 
 def _side_by_side(rows: Sequence[_Row], measure: str) -> Figure:
     baseline, *others = rows
-    n_lines = math.ceil(len(others) / PANELS_PER_LINE)
+    n_lines = math.ceil(len(others) / style.PANELS_PER_LINE)
     figure = Figure(figsize=(9.4, 1.5 * n_lines + 0.8), layout="constrained")
-    axes = figure.subplots(n_lines, PANELS_PER_LINE, sharex=True, sharey=True, squeeze=False)
+    axes = figure.subplots(n_lines, style.PANELS_PER_LINE, sharex=True, sharey=True, squeeze=False)
     for panel, row in zip(axes.flat, others, strict=False):
         _draw(panel, baseline, baseline.curves(measure), is_mean_alone=True)
-        _draw(panel, replace(row, colour=COLOURS[0], dashes="-"), row.curves(measure))
+        _draw(panel, replace(row, colour=style.COLOURS[0], dashes="-"), row.curves(measure))
         _set_up(panel, panel_title(row.name))
     for panel in axes.flat[len(others) :]:
         figure.delaxes(panel)
-    figure.supylabel(_MEASURES[measure], size=8, color=SOFT)
+    figure.supylabel(_MEASURES[measure], size=8, color=style.SOFT)
     return figure
 
 
 def spread_out(positions: Sequence[float], gap: float) -> list[float]:
-    """Move ``positions`` apart to at least ``gap``, and as little as that takes.
-
-    Their order stays. The sum of the squared moves is the least possible: pool adjacent violators.
-    """
+    """Move ``positions`` apart to at least ``gap``, by least squares: pool adjacent violators."""
     order = sorted(range(len(positions)), key=lambda at: positions[at])
     blocks: list[tuple[float, int]] = []  # mean and size of positions that touch
     for rank, at in enumerate(order):
@@ -198,7 +180,7 @@ def _windowed(seeds: Mapping[int, Points]) -> dict[int, Points]:
 
 
 def _set_up(axes: Axes, title: str) -> None:
-    axes.set_title(title, loc="left", fontsize=8.5, color=INK)
+    axes.set_title(title, loc="left", fontsize=8.5, color=style.INK)
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 5, 7)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -247,7 +229,7 @@ def _name_lines(
             xy=(x, y),
             xytext=(1.04, label / box.height),
             textcoords="axes fraction",
-            color=INK,
+            color=style.INK,
             va="center",
             fontweight="bold" if row.is_baseline else "normal",
             annotation_clip=False,

@@ -12,27 +12,17 @@ from matplotlib.figure import Figure
 from ablate.analysis.comparison import Difference
 from ablate.analysis.measures import Verdict, higher_is_better
 from ablate.analysis.statistics import paired_differences
-from ablate.report.figures.style import (
-    COLOURS,
-    FAINT,
-    INK,
-    SOFT,
-    Drawing,
-    add_legend,
-    draw_grid,
-    look,
-)
+from ablate.report.figures import style
+from ablate.report.figures.style import Drawing, add_legend, draw_grid, look
 from ablate.report.results import Results
 
-_FACES = {
-    Verdict.BETTER: ("^", COLOURS[0], COLOURS[0]),
-    Verdict.WORSE: ("v", COLOURS[1], COLOURS[1]),
-    Verdict.NO_DIFFERENCE: ("s", SOFT, SOFT),
-    Verdict.CANNOT_TELL: ("o", INK, "white"),
-    None: ("D", SOFT, "white"),
+_FACES = {  # marker, edge and inside: verdicts can be told apart without colours
+    Verdict.BETTER: ("^", style.COLOURS[0], style.COLOURS[0]),
+    Verdict.WORSE: ("v", style.COLOURS[1], style.COLOURS[1]),
+    Verdict.NO_DIFFERENCE: ("s", style.SOFT, style.SOFT),
+    Verdict.CANNOT_TELL: ("o", style.INK, "white"),
+    None: ("D", style.SOFT, "white"),
 }
-"""Marker, edge and inside: verdicts can be told apart without colours."""
-
 _TITLE = "Differences from the baseline, with intervals and seeds"
 _LEGEND = (
     "thick: 95% interval of the row by itself; thin: of all rows at once; dots: seeds; shaded: "
@@ -43,8 +33,6 @@ _LEGEND = (
 
 @dataclass(frozen=True)
 class _Line:
-    """One row in one metric."""
-
     row: str
     difference: Difference
     verdict: Verdict | None
@@ -83,22 +71,24 @@ def _lines(results: Results, metric: str) -> Iterator[_Line]:
 def _panel(axes: Axes, results: Results, metric: str, lines: list[_Line], names: list[str]) -> None:
     band = dict(results.negligible).get(metric.rpartition(".")[2])
     if band:
-        axes.axvspan(-band, band, color=FAINT, zorder=0)
-    axes.axvline(0, color=INK, linewidth=0.8, zorder=1)
+        axes.axvspan(-band, band, color=style.FAINT, zorder=0)
+    axes.axvline(0, color=style.INK, linewidth=0.8, zorder=1)
     for line in lines:
         _draw(axes, line, y=names.index(line.row))
     axes.set_yticks(range(len(names)), names)
-    axes.tick_params(axis="y", length=0, labelcolor=INK)
+    axes.tick_params(axis="y", length=0, labelcolor=style.INK)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.spines["left"].set_visible(False)
     draw_grid(axes, "x")
     for name in set(names) - {line.row for line in lines}:
-        axes.annotate(" no result", (0, names.index(name)), va="center", fontsize=7, color=SOFT)
+        axes.annotate(
+            " no result", (0, names.index(name)), va="center", fontsize=7, color=style.SOFT
+        )
     kind = metric.rpartition(".")[2]
     what = {"bleu": "BLEU", "nll": "test NLL, nats per token"}.get(kind, "bits per character")
     better = "right" if higher_is_better(metric) else "left"
-    axes.set_xlabel("row minus baseline", fontsize=8, color=SOFT)
-    axes.set_title(f"{what} ({better} is better)", loc="left", fontsize=9, color=INK)
+    axes.set_xlabel("row minus baseline", fontsize=8, color=style.SOFT)
+    axes.set_title(f"{what} ({better} is better)", loc="left", fontsize=9, color=style.INK)
 
 
 def _draw(axes: Axes, line: _Line, y: float) -> None:
@@ -108,7 +98,9 @@ def _draw(axes: Axes, line: _Line, y: float) -> None:
             (bar,) = axes.plot([interval.low, interval.high], [y, y], zorder=2, linewidth=width)
             bar.set(color=edge, solid_capstyle="butt")
     seeds = list(line.seeds.values())
-    axes.scatter(seeds, [y + 0.24] * len(seeds), s=7, color=SOFT, alpha=0.7, linewidths=0, zorder=3)
+    axes.scatter(
+        seeds, [y + 0.24] * len(seeds), s=7, color=style.SOFT, alpha=0.7, linewidths=0, zorder=3
+    )
     estimate = line.difference.estimate or 0.0
     (mark,) = axes.plot([estimate], [y], marker=marker, markersize=6.5, zorder=4)
     mark.set(color=edge, markerfacecolor=inside, markeredgecolor=edge)

@@ -31,11 +31,10 @@ _GREY, _ORANGE, _BLUE = 0.93, (0.835, 0.369, 0.0), (0.0, 0.447, 0.698)  # of COL
 _LIGHT, _BLACK = "#fefefe", "#010101"  # on colours, which are the same on a dark page
 _DARK = 0.6  # share of the largest interaction from which letters are light
 _DECIMALS = 1
-_BASELINE = ""
-"""The level of a path that a row leaves alone."""
+_BASELINE = ""  # the level of a path that a row leaves alone
 
+# by path, the values that rows give it, each by its JSON; the first one is the reference
 Levels = Mapping[str, Mapping[str, Any]]
-"""By path, the values that rows give it, each by its JSON; the first one is the reference."""
 
 
 @dataclass(frozen=True)

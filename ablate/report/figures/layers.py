@@ -8,17 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
-from matplotlib.ticker import (
-    FuncFormatter,
-    LogLocator,
-    NullFormatter,
-    NullLocator,
-    StrMethodFormatter,
-)
 from numpy.typing import NDArray
 
 from ablate.config import Experiment
@@ -37,9 +31,7 @@ _COLOURS = "viridis"  # lighter is more, in black and white too
 _LINE, _GAP, _TOP, _BOTTOM, _LEFT = 0.13, 0.42, 0.75, 0.75, 0.95  # inches
 _WIDTH = 8.6
 
-Point = tuple[str, int]
-"""Layer and step."""
-
+Point = tuple[str, int]  # layer and step
 Means = Mapping[Point, float]
 
 
@@ -123,9 +115,9 @@ def _figure(rows: Mapping[str, Mapping[str, Means]]) -> Figure:
         bar = figure.add_axes((box.x0, 1 - 0.4 / height, box.width, 0.09 / height))
         figure.colorbar(ScalarMappable(scale, _COLOURS), cax=bar, orientation="horizontal")
         bar.set_title(title, loc="left", fontsize=8.5, color=INK)
-        bar.xaxis.set_major_locator(LogLocator(numticks=6))
-        bar.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        bar.xaxis.set_minor_locator(NullLocator())
+        bar.xaxis.set_major_locator(ticker.LogLocator(numticks=6))
+        bar.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+        bar.xaxis.set_minor_locator(ticker.NullLocator())
         bar.tick_params(labelsize=6.5, length=2)
     for panel in axes[-1]:
         panel.set_xlabel("step", color=SOFT, fontsize=8)
@@ -157,9 +149,9 @@ def _panel(axes: Axes, means: Means, layers: Sequence[str], scale: LogNorm) -> N
         edges, np.arange(len(layers) + 1), mesh, norm=scale, cmap=_COLOURS, rasterized=True
     )
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(base=10))
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_major_locator(ticker.LogLocator(base=10))
+    axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
+    axes.xaxis.set_minor_formatter(ticker.NullFormatter())
     axes.set_ylim(len(layers), 0)
     axes.set_yticks(np.arange(len(layers)) + 0.5, layers)
     axes.tick_params(labelsize=6.5, length=2)

@@ -15,17 +15,8 @@ from ablate.analysis.measures import Sentences
 from ablate.analysis.sentences import bleu
 from ablate.analysis.statistics import Estimate, Interval
 from ablate.measuring import SentenceStatistics
-from ablate.report.figures.style import (
-    COLOURS,
-    INK,
-    PANELS_PER_LINE,
-    SOFT,
-    Drawing,
-    add_legend,
-    draw_grid,
-    look,
-    panel_title,
-)
+from ablate.report.figures import style
+from ablate.report.figures.style import Drawing, add_legend, draw_grid, look, panel_title
 from ablate.report.results import Results
 
 _MOST_BINS = 5
@@ -42,8 +33,6 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class _Bin:
-    """Sentences of similar lengths."""
-
     low: int  # length of the shortest
     high: int  # length of the longest
     rows: Rows  # their indices in the test set
@@ -51,8 +40,6 @@ class _Bin:
 
 @dataclass(frozen=True)
 class _Point:
-    """One row in one bin."""
-
     row: str
     bin_: _Bin
     mean: float
@@ -89,8 +76,8 @@ def draw_lengths(
     if not points:
         return None
     with look():
-        n_lines = math.ceil(len(points) / PANELS_PER_LINE)
-        n_columns = min(len(points), PANELS_PER_LINE)
+        n_lines = math.ceil(len(points) / style.PANELS_PER_LINE)
+        n_columns = min(len(points), style.PANELS_PER_LINE)
         size = max(2.3 * n_columns + 0.5, 5.5), 1.9 * n_lines + 0.7
         figure = Figure(figsize=size, layout="constrained")
         axes = figure.subplots(n_lines, n_columns, sharey=True, squeeze=False).flatten()
@@ -100,7 +87,7 @@ def draw_lengths(
         axes[0].set_ylim(min(low, -_LEAST_REACH), max(high, _LEAST_REACH))  # of all, they share it
         for panel in axes[len(points) :]:
             figure.delaxes(panel)
-        figure.supylabel("difference in BLEU", size=8, color=SOFT)
+        figure.supylabel("difference in BLEU", size=8, color=style.SOFT)
         add_legend(figure, f"bins: {unit}; {_LEGEND}")
         numbers = [
             {
@@ -158,16 +145,16 @@ def _points(
 
 
 def _panel(axes: Axes, row: str, points: Sequence[_Point]) -> None:
-    axes.axhline(0, color=INK, linewidth=0.8)
+    axes.axhline(0, color=style.INK, linewidth=0.8)
     for at, point in enumerate(points):
         if point.interval is not None:
             ends = [point.interval.low, point.interval.high]
-            axes.plot([at, at], ends, color=COLOURS[0], linewidth=1.2)
-        axes.plot([at], [point.mean], "o", color=COLOURS[0], markersize=4)
+            axes.plot([at, at], ends, color=style.COLOURS[0], linewidth=1.2)
+        axes.plot([at], [point.mean], "o", color=style.COLOURS[0], markersize=4)
     ranges = [dict.fromkeys((p.bin_.low, p.bin_.high)) for p in points]  # one length, or two
     lengths = ["\u2013".join(map(str, ends)) for ends in ranges]
     labels = [f"{text}\nn {len(p.bin_.rows)}" for text, p in zip(lengths, points, strict=True)]
     axes.set_xticks(range(len(points)), labels, fontsize=6.5)
     axes.set_xlim(-0.5, len(points) - 0.5)
-    axes.set_title(panel_title(row), loc="left", fontsize=8.5, color=INK)
+    axes.set_title(panel_title(row), loc="left", fontsize=8.5, color=style.INK)
     draw_grid(axes, "y")

@@ -29,6 +29,7 @@ DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.5, 1.5
 
 PANELS_PER_LINE = 5  # of figures with a panel for every row
 
+# for characters that matplotlib's own font has not; those that are installed are used
 _FURTHER_FAMILIES = (
     "Noto Sans CJK SC",
     "Noto Sans CJK JP",
@@ -44,7 +45,6 @@ _FURTHER_FAMILIES = (
     "Arial Unicode MS",
     "Unifont",
 )
-"""For characters that matplotlib's own font has not; those that are installed are used."""
 
 _PANEL_CHARACTERS = 24
 _POINTS_PER_CHARACTER = 3.7  # of a legend, in which letters have 7 points
@@ -72,7 +72,6 @@ def look() -> Iterator[None]:
 
 @functools.cache
 def _families() -> list[str]:
-    """Return the families that are asked for a character, one after the other."""
     installed = set(font_manager.get_font_names())
     return ["sans-serif", *(name for name in _FURTHER_FAMILIES if name in installed)]
 
@@ -120,7 +119,6 @@ class Drawing:
         return stream.getvalue().decode("utf-8")
 
     def csv(self) -> str:
-        """Return the numbers, under a line of headers."""
         return csv_text(self.numbers)
 
     def _write(self, stream: IO[bytes], kind: str) -> None:

@@ -51,9 +51,9 @@ _SYMBOLS = {
     "ε_ls": r"$\epsilon_{\mathrm{ls}}$",
 }
 _MARKS = ("†", "‡", "§", "¶")
+# labels of the footnotes that are printed, besides the marks and the signatures of columns; the
+# others are comments in the file
 _SHORT = ("trial", "layout", "seed", "seeds", "BLEU", "published")
-"""Labels of the footnotes that are printed, besides the marks and the signatures of columns; the
-others are comments in the file."""
 _TEXT_WIDTH = 345.0  # points: article in one column, the narrowest of the stock classes
 _DIGIT = 4.25  # points: the width of a digit of Computer Modern in \footnotesize, 8 points
 _GAP = 6.0  # points between two columns
@@ -147,7 +147,6 @@ def _width(table: Table, at: int) -> float:
 
 
 def _notes(table: Table) -> tuple[list[str], list[Footnote]]:
-    """Return the notes to print, and those that are left to the file."""
     cells = [cell for block in table.blocks for line in block.lines for cell in line.cells]
     headers = {column.header for block in table.blocks for column in block.columns}
     signatures = table.results.signatures if table.results else {}

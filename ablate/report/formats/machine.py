@@ -19,12 +19,11 @@ from ablate.report.results import Results
 from ablate.report.table import ALL, COMPACT, Line, Table
 from ablate.writing import csv_text
 
-_BRIEF = re.compile(
+_BRIEF = re.compile(  # the columns that most readers of a CSV want
     r"row|trial|(change|runs|published|signature)\..+|params\.total\.mean|flops\.train\.mean|dev\.nll\.mean"
     r"|speed\..+\.ratio|memory\.train_peak_mib\.mean|test\.[^.]+\.(?!bits_per)[^.]+\.mean"
     r"|test\.[^.]+\.bleu\.(sd|n)|test\.[^.]+\.(bleu|nll)\.difference\.(estimate|low|high|verdict)"
 )
-"""The columns that most readers of a CSV want."""
 
 
 class Csv(TableFormat):
@@ -190,7 +189,6 @@ def _row(table: Table, results: Results, line: Line) -> dict[str, Any]:
 
 
 def _flat(name: str, difference: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a difference with its intervals as their two ends."""
     flat = {}
     for key, value in difference.items():
         if key in ("interval", "single", "sentences"):
@@ -234,7 +232,6 @@ def _by_rounds(name: str, rounds: Rounds | None, speed: Speed | None) -> dict[st
 
 
 def _object(results: Results, line: Line) -> dict[str, Any]:
-    """Return a row of the JSON."""
     summary = line.summary
     metrics = {
         name: {

@@ -139,7 +139,6 @@ def _results(table: Table) -> str:
 
 
 def _definitions(notes: Sequence[Footnote]) -> str:
-    """Return remarks, each after its label; nothing if there are none."""
     lines = [f"<dt>{escape(note.label)}</dt><dd>{escape(note.text)}</dd>" for note in notes]
     return "\n".join(["<dl>", *lines, "</dl>"]) if lines else ""
 
@@ -267,7 +266,6 @@ def _inline_svg(drawing: Drawing) -> str:
 
 
 def _specs(details: Details) -> str:
-    """Return how each row differs, in all values that follow from its change, and the baseline."""
     baseline, *rows = details.experiment.rows
     lines = []
     for row in rows:
@@ -293,7 +291,6 @@ def _specs(details: Details) -> str:
 
 
 def _runs(details: Details) -> str:
-    """Return every run with its hash, its status, and the scores of its seed."""
     measures = [metric for metric in (details.results.bleu, details.results.loss) if metric]
     heads = ["row", "seed", "status", "hash", *measures, "finished"]
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
@@ -326,7 +323,6 @@ def _runs(details: Details) -> str:
 
 
 def _provenance(table: Table) -> str:
-    """Return where the numbers come from, and the commands that make them and this page again."""
     notes = _definitions([note for note in table.footnotes if note.label in PROVENANCE])
     commands = ""
     if table.details is not None:
@@ -337,7 +333,6 @@ def _provenance(table: Table) -> str:
 
 
 def _citation(details: Details) -> str:
-    """Return what to cite: this toolkit as it was, and the sources of the parts that differ."""
     records = list(details.records.values())
     versions = sorted({str(r["versions"]["ablate"]) for r in records if "versions" in r})
     known = ((r.get("git") or {}).get("commit") for r in records)

@@ -94,7 +94,6 @@ class _Grid:
 
     @property
     def width(self) -> int:
-        """Columns of the terminal that the grid takes."""
         gaps = len(_GAP) * (len(self.table.columns) - 1)
         return sum(map(_width, self._columns())) + gaps
 
@@ -120,7 +119,6 @@ class _Grid:
         yield "━" * self.width, False
 
     def _columns(self) -> list[list[list[str]]]:
-        """Return the lines of the header and of every cell, column by column."""
         columns = []
         for at, column in enumerate(self.table.columns):
             cells = [line.cells[at] for line in self.table.lines]
