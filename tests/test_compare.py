@@ -303,45 +303,9 @@ def test_two_commits_are_compared_by_seed(repository: Path, spec: Path) -> None:
     assert "tables hold none" in compared.text("terminal")
 
 
-def test_tables_of_two_commits_tell_their_tokenizers(repository: Path) -> None:
-    assert api.compare("pe@HEAD~1", "pe@HEAD", results=repository).has_one_tokenizer
-    table = repository / "pe" / "table.md"
-    text = table.read_text("utf-8").replace("content ab12cd34ef56", "content 0123456789ab")
-    table.write_text(text, encoding="utf-8")
-    _git(repository, "commit", "-qam", "tokenizer")
-    assert not api.compare("pe@HEAD~1", "pe@HEAD", results=repository).has_one_tokenizer
-
-
-def test_tables_of_two_commits_are_compared_by_the_metrics_that_they_hold(
-    repository: Path,
-) -> None:
-    table = repository / "pe" / "seeds.csv"
-    text = table.read_text("utf-8").replace("test.test.exact_match", "test.test.my_metric")
-    table.write_text(text, encoding="utf-8")
-    _git(repository, "commit", "-qam", "metric")
-    compared = api.compare("pe@HEAD", "pe@HEAD", results=repository)
-    assert "test.test.my_metric.difference" in [c.key for c in compared.table().columns]
-    assert compared.rows[2].shifts["test.test.my_metric"].method == "equal"
-
-
 def test_a_commit_is_compared_with_stored_runs(repository: Path, spec: Path, after: Path) -> None:
     compared = api.compare("pe@HEAD", after, spec, results=repository)
     assert {row.shifts["test.test.bleu"].method for row in compared.rows} == {"equal"}
-
-
-@pytest.mark.parametrize("has_seeds", [True, False])
-def test_runs_that_are_missing_are_no_outcome_of_a_commit_either(
-    has_seeds: bool, repository: Path, spec: Path, after: Path
-) -> None:
-    run = next(r.run for r in api.runs(after) if (r.row, r.seed) == ("none", 2))
-    api.remove(after, [run])
-    write_tables(api.report(spec, results=after).table, repository / "pe")
-    if not has_seeds:
-        _git(repository, "rm", "-q", "-f", "pe/seeds.csv")
-    _git(repository, "commit", "-qam", "missing")
-    compared = api.compare("pe@HEAD", after, spec, results=repository)
-    assert compared.rows[1].outcomes == ({"done": 2}, {"done": 2})
-    assert "none" not in notes(compared)
 
 
 def test_a_commit_without_values_by_seed_has_means(repository: Path) -> None:

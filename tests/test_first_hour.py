@@ -133,15 +133,6 @@ def test_an_item_that_hangs_is_killed(
     assert "result" in items["good"]
 
 
-def test_when_the_time_is_over_what_there_is_is_kept(ask: Ask, tmp_path: Path) -> None:
-    assert ask({"one": ["good", "hang", "good2"], "two": ["good3"]}, "--minutes", "0.1") == 1
-    answer = _answer(tmp_path, "one")
-    assert not answer["is_complete"]
-    assert "out of time with 2 items left; say --resume" in answer["fault"]
-    assert list(answer["items"]) == ["good"]
-    assert "result" in _answer(tmp_path, "two")["items"]["good3"]
-
-
 def test_what_is_answered_is_not_asked_again(ask: Ask, tmp_path: Path) -> None:
     questions = {"one": ["good", "wrong", "good2"], "two": ["good3"]}
     ask(questions)
@@ -153,20 +144,6 @@ def test_what_is_answered_is_not_asked_again(ask: Ask, tmp_path: Path) -> None:
     ask({"one": ["good"]}, "--resume")  # what a dry run has answered is no answer
     assert _journal(tmp_path)[9:] == ["good", "good"]
     assert _answer(tmp_path, "one")["settings"]["reduced"] is False
-
-
-def test_a_dry_run_writes_where_no_measurement_is_kept(
-    first_hour: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def output(*words: str) -> Path:
-        monkeypatch.setattr(sys, "argv", ["first_hour", *words])
-        folder = first_hour._options().output
-        assert isinstance(folder, Path)
-        return folder
-
-    assert output() == first_hour.RESULTS
-    assert output("--device", "cpu", "--reduced") == first_hour.RESULTS / "dry_run"
-    assert output("--reduced") == first_hour.RESULTS / "dry_run"
 
 
 @pytest.fixture
@@ -209,19 +186,6 @@ def test_a_cpu_can_be_asked_too(
     items = module.items() if hasattr(module, "items") else module.ITEMS
     for name, item in items.items():
         assert item(setting).line, name
-
-
-def test_a_part_that_differs_is_an_error(
-    script: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parts = script("parts")
-    setting = script("script").Setting(torch.device("cpu"), True, tmp_path)
-    assert "equal" in parts.items()["position: rotary"](setting).line
-    assert "equal" in parts.items()["optimizer: adam"](setting).line
-    assert "as it declares" in parts.items()["objective: minimum_risk"](setting).line
-    monkeypatch.setattr(parts, "relative_difference", lambda *_: 0.01)
-    with pytest.raises(script("script").WrongError, match="differs from eager by 1"):
-        parts.items()["position: rotary"](setting)
 
 
 def test_a_script_tells_what_it_does_and_ends_after_a_failure(

@@ -14,7 +14,7 @@ import pytest
 from ablate import api, config
 from ablate.config import MistakesError, identity
 from ablate.data.corpus import Corpus
-from ablate.errors import DataError, SpecError
+from ablate.errors import DataError
 from ablate.hashing import sha256_of_file
 from ablate.parts.metric import Metric, UnavailableError
 from ablate.record import Scores
@@ -86,16 +86,6 @@ def test_two_sets_of_results_are_compared_by_the_metrics_of_their_experiment(pat
     assert {"ΔchrF test", "Δmy_metric test"} <= set(titles)
     path.with_name("plain.yaml").write_text(EXPERIMENT, encoding="utf-8")
     assert metric in api.compare(path, "plain.yaml", results="after").rows[0].shifts
-
-
-def test_a_comparison_without_translations_has_no_further_metrics(
-    path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    finish(path, Path("results"))
-    compared = api.compare("results", "results", path)
-    assert [row.shifts["test.test.bleu"].method for row in compared.rows] == ["equal"] * 3
-    assert "Δmy_metric test" not in [column.title for column in compared.table().columns]
-    assert "results: further metrics are left out: results/runs/" in capsys.readouterr().err
 
 
 def test_translations_are_not_scored_by_other_text_than_theirs(path: Path) -> None:
@@ -227,10 +217,3 @@ def test_other_weights_under_the_same_path_score_anew(
             weights.write_text(content, encoding="utf-8")
         scores.append(api.report(path).table.column("test.test.comet")[0].text)
     assert scores == ["25.0", "75.0", "75.0"]
-
-
-def test_a_metric_that_fails_is_named(path: Path) -> None:
-    translated(path, Path("results"))
-    path.write_text(EXPERIMENT + "metrics: {name: comet, model: none.ckpt}\n", encoding="utf-8")
-    with pytest.raises(SpecError, match="metrics: comet: the metric comet needs a package"):
-        api.report(path)

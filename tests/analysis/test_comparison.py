@@ -84,19 +84,6 @@ def test_one_seed_has_differences_and_nothing_else() -> None:
         assert (each.single, each.simultaneous, each.p, each.n) == (None, None, None, 1)
 
 
-def test_a_row_that_misses_a_seed_stays_in_the_model() -> None:
-    values = table(5, 3)
-    del values["row_2"][3]
-    compared = compare(values)
-    assert compared.df == 7
-    each = compared.differences["row_2"]
-    assert (each.method, each.n) == ("two-way", 2)
-    assert known(each.standard_error) > known(compared.differences["row_1"].standard_error)
-    # least squares uses the seed effects of the other rows: no mean of two pairs
-    pairs = [values["row_2"][seed] - values["baseline"][seed] for seed in (1, 2)]
-    assert each.estimate != pytest.approx(np.mean(pairs))
-
-
 def test_a_row_without_a_seed_of_the_baseline_is_compared_by_way_of_the_others() -> None:
     values = table(3, 4)
     values["baseline"] = {seed: values["baseline"][seed] for seed in (1, 2)}
@@ -207,14 +194,6 @@ def test_any_table_is_solved_by_least_squares() -> None:
     assert n_intervals > 60
 
 
-def test_a_diverged_seed_has_no_loss() -> None:
-    values = table(3, 3)
-    del values["row_1"][3]
-    each = compare(values, {"row_1": [3]}, is_score=False).differences["row_1"]
-    assert each.estimate is not None
-    assert (each.method, each.n, each.simultaneous) == ("none", 2, None)
-
-
 def test_a_diverged_baseline_leaves_no_row_an_interval() -> None:
     values = table(4, 3)
     del values["baseline"][2]
@@ -243,13 +222,6 @@ def test_a_value_without_bound_is_no_interval_and_spoils_no_other() -> None:
     each = compared.differences["row_2"]
     assert (each.estimate, each.simultaneous, each.method) == (math.inf, None, "none")
     assert compared.differences["row_1"] == whole.differences["row_1"]
-
-
-def test_values_without_bound_on_both_sides_have_no_mean_difference() -> None:
-    values = {"baseline": {1: math.inf, 2: 1.0}, "row": {1: 1.0, 2: math.inf}}
-    each = compare(values, is_score=False).differences["row"]
-    assert math.isnan(known(each.estimate))
-    assert (each.simultaneous, each.method) == (None, "none")
 
 
 def test_rows_without_error_differ_for_certain() -> None:

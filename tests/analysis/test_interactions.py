@@ -62,13 +62,6 @@ def test_a_row_that_diverged_has_no_interaction() -> None:
     assert interaction(ROWS, values, compare(values, {"both": [2]})) is None
 
 
-def test_one_seed_tells_nothing() -> None:
-    values = {row: {1: by_seed[1]} for row, by_seed in _values(3, together=50).items()}
-    actual = interaction(ROWS, values, compare(values))
-    assert actual is not None
-    assert not actual.differs_from_0
-
-
 def test_one_shared_seed_of_a_row_that_departed_is_not_judged_by_the_other_rows() -> None:
     values = _values(4, together=50)
     values["both"] = {1: values["both"][1]}

@@ -96,18 +96,6 @@ def test_a_row_that_spreads_more_has_a_wider_interval_of_its_own() -> None:
     assert all(wild[row].standard_error == alone[row].standard_error for row in quiet)
 
 
-def test_all_intervals_hold_together_as_often_as_they_say() -> None:
-    rng = np.random.default_rng(2)
-    zeros, n, held = sample(0.0, 0.0, 0.0), 800, 0
-    for _ in range(n):
-        rows = {str(row): (zeros, sample(*rng.normal(0, 1, 3))) for row in range(5)}
-        held += all(
-            each.simultaneous is not None and each.simultaneous.low < 0 < each.simultaneous.high
-            for each in compare_matched(rows).values()
-        )
-    assert 0.93 < held / n < 0.975
-
-
 def test_a_row_whose_spread_stands_out_has_a_moderated_error() -> None:
     """Plainly: the pooled variance counts as `PRIOR_DF` degrees of freedom beside its own."""
     zeros = sample(0.0, 0.0, 0.0, 0.0)

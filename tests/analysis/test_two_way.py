@@ -54,15 +54,6 @@ def test_a_whole_table_has_the_textbook_variance() -> None:
     np.testing.assert_allclose(model.covariance, expected)
 
 
-def test_two_rows_are_a_paired_t_test() -> None:
-    values = table(2, 5)
-    model = TwoWay(np.ones((2, 5), dtype=bool))
-    pairs = values[1] - values[0]
-    error = np.sqrt(model.variance(values) * model.covariance[0, 0])
-    assert model.df == 4
-    assert error == pytest.approx(pairs.std(ddof=1) / np.sqrt(5))
-
-
 @given(patterns)
 @settings(max_examples=60, deadline=None)
 def test_missing_cells_are_least_squares(pattern: list[list[bool]]) -> None:
@@ -113,24 +104,6 @@ def test_many_tables_at_once_are_each_alone() -> None:
         np.testing.assert_allclose(model.differences(tables)[at], model.differences(one))
         np.testing.assert_allclose(model.variance(tables)[at], model.variance(one))
         np.testing.assert_allclose(ratios[at], model.departures(one)[0])
-
-
-@pytest.mark.parametrize("share", [0.0, 0.3])
-def test_a_block_of_the_residuals_is_that_of_the_whole_projection(share: float) -> None:
-    observed = np.random.default_rng(4).random((7, 4)) >= share
-    model, rows = columns(observed), np.nonzero(observed)[0]
-    maker = np.eye(len(model)) - model @ np.linalg.pinv(model)
-    values = table(7, 4)
-    residuals = maker @ values[observed]
-    ratios, df = TwoWay(observed).departures(values)
-    for row in range(7):
-        own = rows == row
-        within = residuals[own] @ np.linalg.pinv(maker[np.ix_(own, own)]) @ residuals[own]
-        rest = (residuals @ residuals - within) / (
-            len(model) - np.linalg.matrix_rank(model) - df[row]
-        )
-        if df[row]:
-            assert ratios[row] == pytest.approx(within / df[row] / rest)
 
 
 @pytest.mark.parametrize("size", [1e-9, 1.0, 1e9])

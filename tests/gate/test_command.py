@@ -149,23 +149,6 @@ def test_a_blessing_says_where_it_comes_from(bench: Bench) -> None:
     assert content["checks"]["losses"]["blessed"]["values"] == [[loss.hex() for loss in LOSSES]]
 
 
-def test_a_first_run_that_diverged_leaves_the_signatures_to_the_others(bench: Bench) -> None:
-    bench.reference.write_text(
-        "checks: {up: {kind: finding, row: none, measure: test.test.bleu, claim: better, "
-        "margin: 3}}\n",
-        encoding="utf-8",
-    )
-    bench.store_runs({"baseline": BLEU["none"], "none": BLEU["baseline"]})
-    files = bench.store.results.glob("runs/*/record.json")
-    records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-    first = next(r for r in records if (r["variant"], r["seed"]) == ("baseline", 1))
-    without_test = {key: value for key, value in first.items() if key != "test"}
-    bench.store.save({**without_test, "status": "diverged", "error": "the loss became NaN"})
-    provenance_of_runs = bench.bless().reference.blessed
-    assert provenance_of_runs is not None
-    assert provenance_of_runs.signatures == {"bleu": "nrefs:1"}
-
-
 @pytest.mark.parametrize(
     ("bleu", "first", "losses", "failed"),
     [
@@ -205,13 +188,6 @@ def test_a_run_whose_engine_failed_blesses_nothing_unless_that_is_asked_for(benc
         bench.bless(engine="compile")
     assert bench.reference.read_text(encoding="utf-8") == before
     assert bench.bless(engine="eager").remarks == ()
-
-
-def test_a_blessing_names_what_was_not_executed_as_was_asked_for(bench: Bench) -> None:
-    divided = {"n": 2, "factor": 2, "note": "each draws dropout of its own"}
-    bench.store_runs({"none": BLEU["none"][:1]}, micro_batching=divided)
-    (remark,) = bench.bless().remarks
-    assert remark.startswith("none, seed 1: out of memory with whole batches")
 
 
 def test_a_machine_of_another_kind_is_reported(bench: Bench) -> None:
@@ -440,30 +416,6 @@ def test_experiments_in_different_folders_have_references_of_their_own(
     assert default_reference(Path(spec)) == Path(f"{reference}.reference.yaml")
 
 
-def test_the_reference_of_another_folder_is_neither_read_nor_written(
-    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bench.spec = tmp_path / "experiments" / "mine" / "tiny.yaml"
-    bench.spec.parent.mkdir(parents=True)
-    bench.spec.write_text(EXPERIMENT, encoding="utf-8")
-    other, own = tmp_path / "tiny.reference.yaml", tmp_path / "mine-tiny.reference.yaml"
-    other.write_text(ASKED, encoding="utf-8")
-
-    def gate(*words: str) -> tuple[int | str | None, str]:
-        with pytest.raises(SystemExit) as ended:
-            app(["gate", str(bench.spec), *words])
-        content = capsys.readouterr()
-        return ended.value.code, content.out + content.err
-
-    status, text = gate("--stored")
-    assert status == 2
-    assert "mine-tiny.reference.yaml" in text
-    bench.store_runs(BLEU, tuple(7.0 - step / 9 for step in range(20)))
-    status, text = gate(*BLESS)
-    assert (status, own.exists()) == (0, True), text
-    assert other.read_text(encoding="utf-8") == ASKED
-
-
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
@@ -485,14 +437,6 @@ def test_wrong_input_ends_with_2_and_a_sentence(
     assert (status, out) == (2, "")
     assert re.search(reason, err)
     assert "Traceback" not in err
-
-
-def test_a_check_that_runs_do_not_bless_ends_with_1(bench: Bench, ablate: Ablate) -> None:
-    bench.store_runs({"none": (41.0, 41.0, 41.0, 41.0, 41.0)})
-    status, out, err = ablate(*BLESS)
-    assert status == 1
-    assert out.endswith("reference.yaml is blessed: losses, bleu\n")
-    assert "none is not shown to be worse than baseline by at least 3" in err
 
 
 def test_runs_are_made_by_the_backend_that_is_asked_for(

@@ -83,16 +83,3 @@ def test_simulations_agree_with_the_checks(
             outcomes.add(bool(is_failure))
     assert outcomes == {True, False}
     assert 0 < (sizes == 0).sum() < 75
-
-
-def test_the_seeds_that_are_added_are_those_that_a_refusal_asks_for(
-    benchmark: dict[str, Any],
-) -> None:
-    setting = benchmark["Setting"]("statistical", 0.45)
-    values = np.zeros((1, 1, 40))
-    values[0, 0, :5] = np.array([1.0, -1.0, 0.5, -0.5, 0.0]) * 0.45
-    needed = benchmark["sizes_of"](setting, values)
-    check = Statistical.model_validate(BLEU)
-    with pytest.raises(UnfitError, match=r"a reference of (\d+) seeds") as raised:
-        blessing(check, tuple(map(float, values[0, 0, :5])), setting.promise.alpha)
-    assert f"a reference of {needed[0]} seeds" in str(raised.value)

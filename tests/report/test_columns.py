@@ -202,17 +202,6 @@ def test_ratios_of_speeds_are_those_of_rows_that_took_turns(
     assert "speed" not in notes(tabulate(experiment, alone))
 
 
-def test_a_speed_without_rounds_claims_none(
-    experiment: Experiment, records: made_up.Records
-) -> None:
-    for record in records.values():
-        record["speed"] = {TRAIN: 170.0}
-    laid_out = tabulate(experiment, records)
-    assert texts(laid_out, f"speed.{TRAIN}") == ["1.00"] * 4
-    assert "round" not in notes(laid_out)["columns"]
-    assert "speed" not in notes(laid_out)
-
-
 def test_large_numbers_get_a_larger_unit(experiment: Experiment, records: made_up.Records) -> None:
     for record in records.values():
         record["memory"]["train_peak_mib"] = 20_480.0
@@ -326,10 +315,3 @@ def test_machines_get_all_that_is_published(compared: Table, whole: Table) -> No
     assert content["rows"][2]["published"] == {}
     assert "published" not in render(whole, "csv")
     assert json.loads(render(whole, "json"))["published"] is None
-
-
-def test_theirs_are_there_before_ours(tmp_path: Path) -> None:
-    first = tabulate(made_up.experiment(tmp_path, head=made_up.HEAD + PUBLISHED), {})
-    assert keys(first)[-2:] == ["published.bleu", "published.params"]
-    assert first.columns[-1].title == "params M published"
-    assert keys(first.more) == ["row", "published.ppl", "published.bleu_lc_tok"]

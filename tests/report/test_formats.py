@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from rich.cells import cell_len
 from ablate.analysis.summary import STATUSES
 from ablate.errors import SpecError
 from ablate.report import FORMATS, Table, format_of, render, tabulate
-from ablate.report.table import Cell, Line
 from tests.report import made_up
 
 HOSTILE = """
@@ -296,19 +294,6 @@ def test_the_first_grid_holds_what_a_row_is_judged_by(
         assert promised <= _first_heads(render(each, "terminal", width))
 
 
-def test_rows_with_long_changes_keep_the_promise(tmp_path: Path) -> None:
-    long = "{model.position: {name: sinusoidal, exponent: t2t, layout: halves, base: 500}}"
-    variants = f"\n  t2t: {long}\n" + "".join(
-        f"  row {n}: {{model.feed_forward: {{name: swiglu, d_ff: {n}}}, model.norm: rms}}\n"
-        for n in range(1, 24)
-    )
-    experiment = made_up.experiment(tmp_path, variants)
-    laid_out = tabulate(experiment, made_up.records(experiment))
-    text = render(laid_out, "terminal", 100)
-    assert PROMISED | {"changes"} <= _first_heads(text)
-    assert len(text.splitlines()) < 200
-
-
 def test_many_changed_paths_share_one_column_in_a_narrow_terminal(tmp_path: Path) -> None:
     experiment = made_up.experiment(tmp_path, made_up.VARIANTS + "  rms: {model.norm: rms}\n")
     laid_out = tabulate(experiment, made_up.records(experiment))
@@ -326,53 +311,8 @@ def test_a_terminal_without_faces_gets_plain_text(whole: Table) -> None:
     assert re.sub(r"\x1b\[\d*m", "", bold) == plain
 
 
-def test_two_spaces_at_the_end_of_a_line_are_wrapped(whole: Table) -> None:
-    room = 100 - len(f"{whole.name}   ")
-    for n in (room - 1, room, room + 1):
-        question = f"{'x' * n}  y"
-        lines = render(replace(whole, question=question), "terminal", 100).splitlines()
-        assert "".join(lines[:3]).replace(" ", "").startswith(f"{whole.name}{'x' * n}y━")
-
-
 def test_numbers_of_a_column_stand_below_one_another(whole: Table) -> None:
     lines = render(whole, "terminal").splitlines()
     rows = [line for line in lines if line.split("  ")[0] in ("learned", "literal", "heads_1")]
     points = [{m.start() for m in re.finditer(r"\.", row)} for row in rows[:3]]
     assert points[0] > points[1] == points[2]  # the first has one more number in brackets
-
-
-def _numbers_of_rows(text: str, names: list[str]) -> dict[str, list[float]]:
-    """Return the numbers behind each row's name, of all its lines, in their order."""
-    plain = re.sub(
-        r"\\(?:multicolumn\{\d\}|rlap)|\*\*|\\", "", text.replace("$-$", "\N{MINUS SIGN}")
-    )
-    actual: dict[str, list[float]] = {name: [] for name in names}
-    for line in plain.splitlines():
-        for name in names:
-            if match := re.match(rf"\W*{name}\b(.*)", line):
-                number = match[1].replace("\N{MINUS SIGN}", "-")
-                actual[name] += map(float, re.findall(r"(?<![\w.])[+-]?\d+\.\d+", number))
-    return actual
-
-
-def test_all_formats_hold_the_same_numbers_in_the_same_order(whole: Table) -> None:
-    names = [line.summary.name for line in whole.lines]
-    rendered = {form: render(whole, form, columns=["all"]) for form in ("markdown", "latex")}
-    rendered["terminal"] = render(whole, "terminal")
-    read = {form: _numbers_of_rows(text, names) for form, text in rendered.items()}
-    for line in whole.lines:
-        cells = [cell.text for block in whole.blocks for cell in _cells_of(block, line)]
-        expected = _numbers_of_rows(f"{line.summary.name} {' '.join(cells)}", names)
-        for form, actual in read.items():
-            assert actual[line.summary.name] == expected[line.summary.name], form
-    plain = json.loads(render(whole, "json"))["rows"]
-    rows = lines_of(whole)
-    for name, of_json, of_csv in zip(names, plain, rows, strict=True):
-        mean = of_json["metrics"]["test.test.bleu"]["mean"]
-        assert float(of_csv["test.test.bleu.mean"]) == mean
-        assert round(mean, 1) in read["terminal"][name]
-
-
-def _cells_of(block: Table, line: Line) -> tuple[Cell, ...]:
-    """Return the cells of a row in one block, without its name."""
-    return next(own for own in block.lines if own.summary is line.summary).cells[1:]

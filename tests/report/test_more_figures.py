@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise, product
@@ -12,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sacrebleu
-from sacrebleu.metrics.bleu import BLEU
 
 from ablate.analysis.measures import Sentences
 from ablate.analysis.sentences import bleu
@@ -96,16 +94,6 @@ def test_the_forest_plot_has_the_numbers_of_the_table(
         assert mean == pytest.approx(difference.estimate, rel=1e-4)
 
 
-def test_a_row_without_a_result_says_so(
-    experiment: Experiment, records: made_up.Records, tmp_path: Path
-) -> None:
-    for seed in experiment.seeds:
-        records["heads_1", seed] = made_up.without_result("oom", "no room", "heads_1", seed)
-    svg, _, numbers = saved(draw_differences(Results.of(experiment, records, {})), tmp_path)
-    assert "no result" in texts(svg)
-    assert {row for _, row in _lines(numbers)} == {"learned", "literal"}
-
-
 def test_one_seed_has_no_interval(
     experiment: Experiment, records: made_up.Records, tmp_path: Path
 ) -> None:
@@ -115,19 +103,6 @@ def test_one_seed_has_no_interval(
     for line in lines.values():
         assert float(line["difference"])
         assert (line["single.low"], line["simultaneous.low"], line["verdict"]) == ("", "", "")
-
-
-def test_an_interval_that_is_not_judged_is_not_said_to_be_missing(
-    experiment: Experiment, records: made_up.Records, tmp_path: Path
-) -> None:
-    for seed in experiment.seeds:
-        records["learned", seed]["tokenizer"] = {"fingerprint": "other", "n_src": 9, "n_tgt": 9}
-    svg, _, numbers = saved(draw_differences(Results.of(experiment, records, {})), tmp_path)
-    line = _lines(numbers)["test.test.bits_per_character", "learned"]
-    assert float(line["simultaneous.low"])
-    assert line["verdict"] == ""
-    assert "\u25c7 none of these" in texts(svg)
-    assert "no interval" not in texts(svg)
 
 
 def test_nothing_is_drawn_of_nothing(experiment: Experiment, results: Results) -> None:
@@ -220,24 +195,6 @@ def test_lengths_show_where_a_row_loses(
         assert sum(int(line["sentences"]) for key, line in lines.items() if key[0] == row) == 200
 
 
-def test_lengths_smooth_a_bleu_without_matches_as_tables_do(
-    experiment: Experiment, results: Results
-) -> None:
-    sentences = _sentences([row.name for row in experiment.rows], experiment.seeds)
-    for seed in experiment.seeds:
-        sentences["learned", seed]["test"].bleu[:, 5] = 0  # matches of 4 tokens
-    drawing = drawn(draw_lengths(results, sentences))
-    *_, line = (line for line in drawing.numbers if line["row"] == "learned")
-    both = (sentences[row, 1]["test"].bleu for row in ("learned", "baseline"))
-    chosen = [counts[counts[:, 1] >= line["length.low"]].sum(axis=0).tolist() for counts in both]
-    ours, theirs = (
-        BLEU.compute_bleu(sums[2:6], sums[6:], sums[0], sums[1], smooth_method="exp").score
-        for sums in chosen
-    )
-    assert ours > 0
-    assert line["difference"] == pytest.approx(ours - theirs)
-
-
 @pytest.mark.parametrize(
     ("row", "without"),
     [("learned", {"learned"}), ("baseline", {"learned", "literal", "heads_1"})],
@@ -250,13 +207,6 @@ def test_lengths_have_no_interval_where_seeds_diverged(
     records[row, 3] = made_up.without_result("diverged", "NaN", row, 3)
     drawing = drawn(draw_lengths(Results.of(experiment, records, {}), kept))
     assert {line["row"] for line in drawing.numbers if line["low"] is None} == without
-
-
-def test_a_figure_that_cannot_be_written_is_named(results: Results, tmp_path: Path) -> None:
-    (tmp_path / "differences.svg").mkdir()
-    drawing = draw_differences(results)
-    with pytest.raises(StoreError, match=r"differences\.svg: cannot be written"):
-        saved(drawing, tmp_path)
 
 
 def test_bins_are_by_words_of_the_source_where_it_is_known(
@@ -352,18 +302,6 @@ def test_layers_have_the_geometric_mean_over_seeds(experiment: Experiment, tmp_p
     order = [label.get_text() for label in drawing.figure.axes[0].get_yticklabels()]
     assert order == ["embedding", "encoder 1", "encoder 2", "decoder 1"]
     assert len(saved(drawing, tmp_path)) == 3
-
-
-def test_a_layer_that_was_dropped_at_a_step_is_an_empty_cell(
-    experiment: Experiment, tmp_path: Path
-) -> None:
-    file = tmp_path / "layers.csv"
-    lines = "1,encoder 1,0.0,0.1\n1,encoder 2,0.5,0.1\n"
-    file.write_text(f"step,layer,gradient_norm,update_ratio\n{lines}", encoding="utf-8")
-    drawing = drawn(draw_layers(experiment, {("learned", 1): file}))
-    svg, *_ = saved(drawing, tmp_path)
-    assert [math.isnan(line["gradient_norm"]) for line in drawing.numbers] == [True, False]
-    assert "empty: 0, not finite, or not reached" in texts(svg)
 
 
 def test_without_records_of_layers_there_is_no_figure(

@@ -70,13 +70,6 @@ def test_the_conclusion_says_more_where_the_loss_does_and_counts_no_seed_that_is
     assert actual.startswith(f"By BLEU on test, the runs that are done {unknown}")
 
 
-def test_many_rows_are_counted_in_the_conclusion(tmp_path: Path) -> None:
-    grid = "".join(f"  row_{n}: {{model.feed_forward.d_ff: {n}}}\n" for n in range(33, 41))
-    experiment = made_up.experiment(tmp_path, f"\n{grid}")
-    conclusion = tabulate(experiment, made_up.records(experiment)).conclusion
-    assert "row_33, row_34, row_35 and 4 more" in conclusion
-
-
 def test_what_is_not_done_is_counted_and_marked(broken: Table) -> None:
     assert texts(broken, "done") == ["3/3", "2/3§", "2/3", "0/3"]
     assert marks(broken, "test.test.bleu") == ["", "†", "†", ""]
@@ -173,21 +166,6 @@ def test_beside_a_baseline_that_diverged_nothing_is_judged_or_fitted(
     assert footnotes["§"].endswith("be it the row's or the baseline's, and no row has a verdict.")
     assert footnotes["†"].endswith("(baseline: 1, 3; literal: 1, 2).")
     assert marks(laid_out, DIFFERENCE) == ["", "§", "§", "§"]
-
-
-def test_a_row_that_is_compared_by_its_own_pairs_is_not_said_to_be_fitted(tmp_path: Path) -> None:
-    experiment = made_up.experiment(tmp_path, seeds="[1, 2, 3, 4]")
-    records = made_up.records(experiment)
-    for record in records.values():
-        record["test"] = {"test": record["test"]["test"]}
-    for seed in (2, 3, 4):
-        of_test, of_dev = records["literal", seed]["test"]["test"], records["literal", seed]["dev"]
-        for metric in ("bleu", "chrf", "exact_match", "nll", "bits_per_character"):
-            of_test[metric] = of_dev["nll"] = 40.0 + 300 * (seed % 2) - seed
-    del records["literal", 1]
-    laid_out = tabulate(experiment, records)
-    assert notes(laid_out)["‡"].startswith("literal (BLEU and NLL): the spread over seeds departs")
-    assert notes(laid_out)["†"].endswith("(literal: 2, 3, 4).")
 
 
 def test_rows_that_diverged_are_told_apart_by_how_often(
