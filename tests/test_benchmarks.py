@@ -20,7 +20,6 @@ from ablate.runner.devices import Device
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-import decoding_speed  # noqa: E402
 import parts_cost  # noqa: E402
 import step_profile  # noqa: E402
 import training_speed  # noqa: E402
@@ -59,19 +58,6 @@ def test_the_share_of_preparing_is_that_of_the_longest_run_side_by_side() -> Non
     assert entry.facts["preparing_share"] == 0.7
     assert entry.rounds[0]["target_tokens_per_second"] == 6.0
     assert entry.facts["target_padding_share"] == 0.25
-
-
-@pytest.mark.parametrize("more", [["--device", "cuda"], ["--threads", "1"]])
-def test_a_contender_that_these_options_do_not_have_is_refused(
-    more: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["decoding_speed.py", "--only", "marian", "--only", "ctranslate2_parallel"]
-    monkeypatch.setattr(sys, "argv", words)
-    assert decoding_speed._options().only == ["marian", "ctranslate2_parallel"]
-    monkeypatch.setattr(sys, "argv", [*words, *more])
-    with pytest.raises(SystemExit):
-        decoding_speed._options()
-    assert "--only: ctranslate2_parallel needs --device cpu" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])

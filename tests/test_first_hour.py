@@ -122,17 +122,6 @@ def test_after_a_failure_or_a_crash_the_rest_goes_on_in_a_fresh_process(
     assert _journal(tmp_path) == ["good", "wrong", "crash", "good2", "good3"]
 
 
-def test_an_item_that_hangs_is_killed(
-    ask: Ask, tmp_path: Path, first_hour: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(first_hour, "_MIN_ITEM_S", 2.0)
-    monkeypatch.setattr(first_hour, "_HALF", 0.0)
-    assert ask({"one": ["hang", "good"]}, "--minutes", "2") == 1
-    items = _answer(tmp_path, "one")["items"]
-    assert items["hang"]["error"].startswith("gave no answer in time and was killed")
-    assert "result" in items["good"]
-
-
 def test_what_is_answered_is_not_asked_again(ask: Ask, tmp_path: Path) -> None:
     questions = {"one": ["good", "wrong", "good2"], "two": ["good3"]}
     ask(questions)
@@ -186,32 +175,3 @@ def test_a_cpu_can_be_asked_too(
     items = module.items() if hasattr(module, "items") else module.ITEMS
     for name, item in items.items():
         assert item(setting).line, name
-
-
-def test_a_script_tells_what_it_does_and_ends_after_a_failure(
-    script: Callable[[str], ModuleType],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    module = script("script")
-    monkeypatch.setattr(module, "_restart_with", lambda _: None)
-    monkeypatch.setattr(module, "die_with_parent", lambda: None)
-    words = ["x.py", "--device", "cpu", "--reduced", "--output", str(tmp_path), "--skip=a"]
-    monkeypatch.setattr(sys, "argv", words)
-
-    def fails(_: object) -> None:
-        raise RuntimeError("CUDA error: bad\nand advice")
-
-    def works(_: object) -> Any:
-        return module.Result("fine", {"ms": 1.0})
-
-    items = {"a": fails, "b": works, "c": fails, "d": works}
-    assert module.answer(items) == 1
-    lines = capsys.readouterr().out.splitlines()
-    messages = [json.loads(x.removeprefix("@@ ")) for x in lines if x.startswith("@@ ")]
-    assert messages[0]["expected"] == list(items)
-    assert {"date", "hardware", "versions", "git", "command"} <= messages[0]["origin"].keys()
-    assert [message.get("begins") or message.get("item") for message in messages[1:]] == [*"bbcc"]
-    assert messages[2]["result"] == {"ms": 1.0}
-    assert messages[4]["error"] == "RuntimeError: CUDA error: bad"

@@ -1,10 +1,23 @@
-"""Rows are gathered from records: what counts, what does not, and what is said to be missing."""
+"""Rows are gathered from records: what counts, and the speeds of rows that took turns."""
 
 from __future__ import annotations
 
+import math
+import statistics
 from typing import Any
 
-from ablate.analysis.summary import TRAIN_FLOPS, evaluated_sets, summarise
+import numpy as np
+import pytest
+from scipy import stats
+
+from ablate.analysis.summary import (
+    TRAIN_FLOPS,
+    Rounds,
+    compare_speeds,
+    evaluated_sets,
+    median_polish,
+    summarise,
+)
 
 
 def record(bleu: float, status: str = "done", **more: Any) -> dict[str, Any]:
@@ -66,3 +79,121 @@ def test_test_sets_keep_their_order() -> None:
         ("baseline", 2): {"status": "done", "test": known},
     }
     assert evaluated_sets(records) == ["test2016", "test2017", "mscoco"]
+
+
+def test_an_additive_table_is_taken_apart() -> None:
+    rows, rounds = np.array([1.0, 4.0, 2.0]), np.array([0.0, 0.5, -2.0, 7.0, 1.0])
+    polished = median_polish(rows[:, None] + rounds)
+    np.testing.assert_allclose(polished, rows + np.median(rounds))
+
+
+def test_one_disturbed_measurement_moves_nothing() -> None:
+    rng = np.random.default_rng(0)
+    values = np.array([1.0, 4.0, 2.0])[:, None] + rng.normal(0, 1, 5)
+    disturbed = values.copy()
+    disturbed[1, 2] -= 3
+    np.testing.assert_allclose(median_polish(disturbed), median_polish(values), atol=1e-9)
+
+
+def test_ratios_are_the_quotients_of_the_speeds() -> None:
+    rng = np.random.default_rng(2)
+    rounds = {name: list(rng.lognormal(6, 0.3, 7)) for name in ("baseline", "a", "b")}
+    rounds["short"] = rounds["a"][:2]  # it failed in the third round
+    speeds = compare_speeds(rounds)
+    assert (speeds["baseline"].ratio, speeds["baseline"].interval) == (None, None)
+    assert [speeds[name].n for name in rounds] == [7, 7, 7, 2]
+    for name in ("a", "b", "short"):
+        quotient = speeds[name].value / speeds["baseline"].value
+        assert speeds[name].ratio == pytest.approx(quotient)
+        logs = np.log(rounds[name]) - np.log(rounds["baseline"][: speeds[name].n])
+        ends = stats.ttest_1samp(logs, 0).confidence_interval(0.95)
+        interval = speeds[name].interval
+        assert interval is not None
+        assert interval.low == pytest.approx(math.exp(ends.low))
+        assert interval.high == pytest.approx(math.exp(ends.high))
+
+
+def test_a_machine_that_slows_down_for_all_leaves_the_ratio_alone() -> None:
+    speeds = compare_speeds({"baseline": [400.0, 800.0, 100.0], "twice": [800.0, 1600.0, 200.0]})
+    assert speeds["twice"].ratio == pytest.approx(2)
+    assert speeds["twice"].interval is not None
+    assert speeds["twice"].interval.low == pytest.approx(speeds["twice"].interval.high)
+    assert speeds["baseline"].value == pytest.approx(400)
+
+
+def test_a_row_alone_has_the_median_of_its_rounds_and_one_round_no_interval() -> None:
+    values = [500.0, 900.0, 700.0]
+    speed = compare_speeds({"baseline": values})["baseline"]
+    assert (speed.value, speed.n) == pytest.approx((statistics.median(values), 3))
+    one = compare_speeds({"baseline": [400.0], "a": [500.0]})["a"]
+    assert one.ratio == pytest.approx(1.25)
+    assert one.interval is None
+
+
+def test_a_disturbed_round_moves_the_deviation_and_not_the_median() -> None:
+    calm, disturbed = Rounds([10.0, 11.0, 12.0], "a"), Rounds([10.0, 11.0, 120.0], "a")
+    assert calm.median == disturbed.median == 11.0
+    assert calm.sd == pytest.approx(1.0)
+    assert disturbed.sd is not None
+    assert disturbed.sd > 50
+    assert Rounds([10.0], "a").sd is None
+
+
+def _record(session: str | None, *speeds: float) -> dict[str, Any]:
+    turns = {} if session is None else {"session": session, "rounds": {"fast": list(speeds)}}
+    return {"status": "done", "speed": {"fast": speeds[0], **turns}, "memory": {"peak": 1.0}}
+
+
+def test_rows_are_compared_on_their_latest_occasion() -> None:
+    records = {
+        ("baseline", 1): _record("2026-01-02", 10.0, 20.0),
+        ("baseline", 2): _record("2026-01-01", 1.0, 1.0),
+        ("same", 1): _record("2026-01-02", 30.0, 40.0),
+        ("other", 1): _record("2026-01-03", 30.0, 40.0),
+        ("old", 1): _record(None, 30.0),
+    }
+    rows = summarise(["baseline", "same", "other", "old"], [1, 2], records)
+    medians = [row.rounds["speed.fast"].median if row.rounds else None for row in rows]
+    assert medians == [15.0, 35.0, 35.0, None]
+    speeds = [row.speeds.get("speed.fast") for row in rows]
+    ratios = [speed.ratio if speed else None for speed in speeds]
+    assert ratios == [None, pytest.approx(6**0.5), None, None]  # of the logarithms
+    assert [speed.value if speed else None for speed in speeds[2:]] == [35.0, None]
+
+
+def test_a_row_is_compared_in_its_latest_session_with_the_baseline() -> None:
+    """A baseline that two experiments share took turns with the rows of each."""
+    shared = _record("2026-01-03", 10.0, 10.0)
+    shared["speed"]["earlier"] = {"2026-01-01": {"fast": [5.0, 5.0]}}
+    records = {
+        ("baseline", 1): shared,
+        ("first", 1): _record("2026-01-01", 10.0, 10.0),
+        ("second", 1): _record("2026-01-03", 30.0, 30.0),
+        ("third", 1): _record("2026-01-03", 40.0, 40.0),
+    }
+    rows = summarise(["baseline", "first", "second", "third"], [1], records)
+    speeds = [row.speeds["speed.fast"] for row in rows]
+    assert [speed.ratio for speed in speeds[1:]] == [pytest.approx(r) for r in (2.0, 3.0, 4.0)]
+    assert speeds[0].value == pytest.approx(10.0)  # of the session of most rows
+    assert [row.rounds["speed.fast"].session for row in rows[:2]] == ["2026-01-03", "2026-01-01"]
+
+
+@pytest.mark.parametrize(("session", "ratio"), [("2026-01-03", 4.0), ("2026-01-02", None)])
+def test_of_several_sessions_the_latest_counts(session: str, ratio: float | None) -> None:
+    """With the baseline, or of a row that never met it."""
+    row, baseline = _record("2026-01-03", 40.0, 40.0), _record(session, 10.0, 10.0)
+    row["speed"]["earlier"] = {"2026-01-01": {"fast": [5.0, 5.0]}}
+    if ratio:
+        baseline["speed"]["earlier"] = row["speed"]["earlier"]
+    rows = summarise(["baseline", "row"], [1], {("baseline", 1): baseline, ("row", 1): row})
+    assert rows[1].rounds["speed.fast"].session == "2026-01-03"
+    speed = rows[1].speeds["speed.fast"]
+    assert [speed.value, speed.ratio] == pytest.approx([40.0, ratio])
+
+
+def test_without_a_baseline_that_was_measured_there_is_no_ratio() -> None:
+    records = {("row", 1): _record("a", 30.0, 40.0)}
+    rows = summarise(["baseline", "row"], [1], records)
+    assert rows[0].speeds == {}
+    assert rows[1].speeds["speed.fast"].ratio is None
+    assert rows[1].speeds["speed.fast"].value == 35.0

@@ -160,16 +160,6 @@ def test_a_blessing_names_every_run_once_with_its_own_hash(experiment: Experimen
 
 
 @pytest.mark.parametrize(
-    ("git", "is_clean"), [({"is_clean": True}, True), ({}, None), (None, None)]
-)
-def test_runs_are_clean_if_all_are_known_to_be(
-    experiment: Experiment, git: dict[str, bool] | None, is_clean: bool | None
-) -> None:
-    runs = changed(complete(evidence({"baseline": TINY})), "baseline", 4, git=git)
-    assert provenance_of(experiment, runs.records, {}).is_clean is is_clean
-
-
-@pytest.mark.parametrize(
     ("changes", "reason"),
     [
         ({"versions": {"torch": "1.0"}}, r"torch 1\.0, not 2\.13\.0"),
@@ -194,6 +184,8 @@ def test_signatures_are_of_the_scores_that_checks_are_about(experiment: Experime
         return provenance_of(experiment, runs.records, checks).signatures
 
     assert signatures("test.test.bleu") == {"bleu": "b"}
+    diverged = changed(runs, "baseline", 1, test={})
+    assert provenance_of(experiment, diverged.records, {"b": BLEU}).signatures == {"bleu": "b"}
     assert signatures("test.test.chrf", "dev.nll") == {"chrf": "c"}
     assert signatures("test.other.bleu", "dev.test.bleu", "test.seconds", "test.test.bleu.x") == {}
 
@@ -333,12 +325,3 @@ def test_runs_are_of_every_row_of_a_check_with_the_seeds_that_it_uses() -> None:
     assert Reference(checks={"losses": LOSSES}).runs_to_bless([4, 5]) == {("baseline", 4)}
     of_losses = blessed(evidence(CONFIRMED, [7.0, 6.9, 6.8]), losses=LOSSES, worse=WORSE)
     assert of_losses.runs_to_judge([4, 5]) == {("baseline", 1), *both}
-
-
-def test_a_check_of_another_kind_under_the_same_name_is_new() -> None:
-    one = blessed(evidence({"baseline": TINY}, [7.0, 6.9, 6.8]), SEVEN, a=BLEU)
-    other = blessed(evidence({"baseline": TINY}, [7.0, 6.9, 6.8]), SEVEN, a=LOSSES)
-    assert other.moved(one) == ["a is new"]
-    assert Reference(checks={"a": BLEU}).moved(one) == []
-    assert one.moved(Reference(checks={"a": BLEU})) == ["a is new"]
-    assert one.moved(Reference(checks={"b": BLEU})) == ["a is new"]

@@ -84,13 +84,11 @@ def test_a_check_is_read_from_top_to_bottom() -> None:
     ("content", "sentences"),
     [
         ("", [":1:1: a reference is a mapping"]),
-        ("- 1", [":1:1: a reference is a mapping"]),
         ("source: x", [":1:1: needs 'checks'"]),
         ("checks: {}", [":1:9: checks: needs 'checks'"]),
         ("checks: {a: {kind: exact}\n", ["the closing '}' is missing"]),
         ("checks: {a: {kind: exat}}", [":1:20: checks.a: there is no kind 'exat'; did you mean"]),
         ("checks: {a: {row: b}}", [":1:13: checks.a: needs 'kind'"]),
-        ("checks: {a: 3}", ["checks.a: needs 'kind'"]),
         (
             "checks: {a: {kind: exact, sedes: 3}}\nsorce: x\nalpha: 0.5",
             [
@@ -99,7 +97,6 @@ def test_a_check_is_read_from_top_to_bottom() -> None:
                 ":3:8: alpha: must be at most 0.1; it is 0.5",
             ],
         ),
-        ("checks: {a: {kind: exact, steps: 101}}", ["steps: must be at most 100; it is 101"]),
         (
             "checks: {a: {kind: exact, measure: dev.nll, steps: 5}}",
             ["'steps' is for the measure train_loss; dev.nll has one number"],
@@ -112,12 +109,10 @@ def test_a_check_is_read_from_top_to_bottom() -> None:
         ),
         (
             "checks: {a: {kind: statistical, measure: speed.x, min_effect: 1}, "
-            "b: {kind: paired, measure: memory.x, min_effect: 1, better: lower}, "
-            "c: {kind: finding, row: d, measure: speed.x, claim: worse, margin: 1}}",
+            "b: {kind: paired, measure: memory.x, min_effect: 1, better: lower}}",
             [
                 "checks.a: all seeds of a row share one measurement of 'speed.x', which",
                 "checks.b: all seeds of a row share one measurement of 'memory.x', which",
-                "checks.c: all seeds of a row share one measurement of 'speed.x', which",
             ],
         ),
         (

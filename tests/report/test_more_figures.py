@@ -276,14 +276,6 @@ def test_values_that_are_chosen_for_each_row_are_none_of_its_two_changes(tmp_pat
     assert cells[0] == cells[1] == cells[2]
 
 
-def test_a_cell_without_an_interval_is_not_left_empty(tmp_path: Path) -> None:
-    experiment = grid(tmp_path, "[1]")
-    results = Results.of(experiment, made_up.records(experiment), {})
-    drawing = drawn(draw_interactions(experiment, results))
-    cells = [text.get_text() for axes in drawing.figure.axes for text in axes.texts]
-    assert cells == ["no interval"] * len(drawing.numbers)
-
-
 def test_layers_have_the_geometric_mean_over_seeds(experiment: Experiment, tmp_path: Path) -> None:
     files = {}
     for seed, value in ((1, 1e-3), (2, 1e-1)):

@@ -10,8 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ablate.parts  # noqa: F401  (parts enter the registry when their room is imported)
-from ablate.config import value_at
-from ablate.config.rows import labels
 from ablate.report.values import MINUS, format_value, number, percent_change, signed
 
 
@@ -45,12 +43,6 @@ def test_shares_never_hide_a_change(share: float, text: str) -> None:
     assert percent_change(share) == text
 
 
-def test_labels_are_as_short_as_they_can_be() -> None:
-    paths = ["model.encoder.position", "model.decoder.position", "model.dims.n_heads"]
-    assert labels(paths) == ["encoder.position", "decoder.position", "n_heads"]
-    assert labels(["a.x", "a.b.x", "x"]) == ["a.x", "b.x", "x"]
-
-
 @pytest.mark.parametrize(
     ("value", "text"),
     [
@@ -77,12 +69,3 @@ def test_a_baseline_leaves_out_the_options_that_are_defaults() -> None:
     choice = {"name": "sinusoidal", "exponent": "t2t", "layout": "interleaved", "base": 10_000.0}
     assert format_value(choice, "model.position") == "sinusoidal(exponent=t2t)"
     assert format_value({**choice, "exponent": "paper"}, "model.decoder.position") == "sinusoidal"
-
-
-def test_the_baseline_has_a_value_at_every_changed_path() -> None:
-    spec = {
-        "model": {"n_layers": 4, "dropout": {"residual": 0.1}, "encoder": None, "decoder": None}
-    }
-    assert value_at(spec, "model.n_layers.decoder") == 4
-    assert value_at(spec, "model.decoder.dropout.residual") == 0.1
-    assert value_at(spec, "model.dropout.attention") is None

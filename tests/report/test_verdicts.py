@@ -128,31 +128,6 @@ def test_departures_are_said_of_the_columns_that_have_them(
     assert notes(laid_out)["‡"].startswith("heads_1: the spread over seeds departs")
 
 
-def _stand_out(records: made_up.Records, metric: str, row: str, spread: float) -> None:
-    """Let one row spread more than the others in a measure."""
-    rows = list(dict.fromkeys(name for name, _ in records))
-    for name, seed in records:
-        error = math.cos(rows.index(name) + seed * math.tau / 3)
-        value = 40 + (spread if name == row else 1) * error
-        records[name, seed]["test"]["test"][metric] = value
-
-
-def test_the_level_that_is_named_is_that_of_the_tests_that_were_made(tmp_path: Path) -> None:
-    """It depends on the runs that a row has, not on the seeds that are asked for."""
-    experiment = made_up.experiment(tmp_path, seeds="[1, 2, 3, 4, 5]")
-    records = {run: of for run, of in made_up.records(experiment).items() if run[1] < 4}
-    for record in records.values():
-        record["test"] = {"test": record["test"]["test"] | {"nll": 1.0}}
-    _stand_out(records, "bleu", "heads_1", 5)
-    assert "stands out (F test at 0.2), so that" in notes(tabulate(experiment, records))["‡"]
-    del records["heads_1", 3]
-    _stand_out(records, "bleu", "heads_1", 12)
-    assert "stands out (F test at 0.4), so that" in notes(tabulate(experiment, records))["‡"]
-    _stand_out(records, "nll", "literal", 5)
-    footnote = notes(tabulate(experiment, records))["‡"]
-    assert "stands out (F test at 0.2 to 0.4, depending on the row's runs), so that" in footnote
-
-
 def test_beside_a_baseline_that_diverged_nothing_is_judged_or_fitted(
     experiment: Experiment, records: made_up.Records
 ) -> None:
