@@ -17,12 +17,8 @@ from tests.made_up_runs import EXPERIMENT, finish
 
 TEXTS = {  # references and translations
     "zh": ("一只小狗在雪地里奔跑。", "一只狗在雪地里跑。"),
-    "zh_Hant": ("一隻小狗在雪地裡奔跑。", "一隻狗在雪地裡跑。"),
     "ja": ("小さな犬が雪の中を走っています。", "犬が雪の中を走っている。"),
     "th": ("สุนัขตัวเล็กวิ่งอยู่ในหิมะ", "สุนัขวิ่งในหิมะ"),
-    "km": ("ឆ្កែតូចមួយកំពុងរត់ក្នុងព្រិល", "ឆ្កែមួយរត់ក្នុងព្រិល"),
-    "ar": ("كلب صغير يجري في الثلج الأبيض.", "كلب يجري في الثلج الأبيض."),
-    "hi": ("एक छोटा कुत्ता बर्फ में दौड़ रहा है।", "एक कुत्ता बर्फ में दौड़ रहा है।"),
     "de": ("Ein kleiner Hund rennt durch den Schnee.", "Ein Hund rennt durch den Schnee."),
 }
 
@@ -44,10 +40,9 @@ def test_bleu_is_that_of_the_command_of_sacrebleu(language: str, tmp_path: Path)
 
 
 def test_languages_without_spaces_are_not_scored_by_words() -> None:
-    tokenizers = {language: bleu_tokenizer(language) for language in TEXTS}
-    by_words = {"ar": "13a", "hi": "13a", "de": "13a"}
-    by_characters = {"zh": "zh", "zh_Hant": "zh", "ja": "char", "th": "char", "km": "char"}
-    assert tokenizers == by_words | by_characters
+    tokenizers = {"ar": "13a", "hi": "13a", "de": "13a", "zh": "zh", "zh_Hant": "zh"}
+    tokenizers |= dict.fromkeys(("ja", "th", "km"), "char")
+    assert {language: bleu_tokenizer(language) for language in tokenizers} == tokenizers
 
 
 def signature(outcome: api.Outcome) -> str:

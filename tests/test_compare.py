@@ -205,19 +205,6 @@ def test_a_row_that_diverged_with_some_seeds_has_no_interval(
     assert compared.rows[1].shifts["test.test.bleu"].method == "equal"
 
 
-def test_runs_without_scores_are_compared_all_the_same(
-    before: Path, after: Path, spec: Path
-) -> None:
-    for row in ("baseline", "none", "rms"):
-        change(after, row, lambda record: record.update(status="oom", test={}, dev={}))
-    compared = api.compare(before, after, spec)
-    text = compared.text("terminal")
-    assert "No row has been tested on both sides." in text
-    assert "rms: 3 done → 3 oom" in text
-    assert "Translations: not compared, for no row is tested on both sides." in text
-    assert json.loads(compared.text("json"))["rows"][0]["shifts"] == {}
-
-
 def test_the_formats_hold_the_same_numbers(before: Path, after: Path, spec: Path) -> None:
     compared = api.compare(before, after, spec)
     plain = json.loads(compared.text("json"))
@@ -264,33 +251,6 @@ def test_the_sentences_that_differ_most_are_shown(before: Path, after: Path, spe
     assert f"2 of {sentences.n} differ; most by chrF:" in text
     assert texts.src[4] in text
     assert texts.src[7] not in text
-
-
-def test_translations_are_compared_with_the_text_that_they_are_of_alone(tmp_path: Path) -> None:
-    """Text in files that have changed since would show other references, or other scores."""
-    for split, n in {"train": 60, "dev": 8, "test": 8}.items():
-        for side in ("en", "de"):
-            lines = "".join(f"dog {i % 9} sees {side} {i}\n" for i in range(n))
-            (tmp_path / f"{split}.{side}").write_text(lines, encoding="utf-8")
-    pairs = "train: [train.en, train.de], dev: [dev.en, dev.de], tests: {test: [test.en, test.de]}"
-    corpus = f"{{name: files, src: en, tgt: de, {pairs}}}"
-    spec, results = tmp_path / "pe.yaml", (tmp_path / "before", tmp_path / "after")
-    text = EXPERIMENT.replace("{name: synthetic, size: 1000}", corpus)
-    reference = (tmp_path / "test.de").read_text(encoding="utf-8")
-    for folder, worse in zip(results, ("", "nothing "), strict=True):
-        store_runs(spec, folder, text)
-        for path in folder.glob("runs/*/record.json"):
-            record = Store(folder).load(path.parent.name) or {}
-            Store(folder).save({**record, "test": {"test": record["test"]["test"]}})
-            (path.parent / "hypotheses.test.txt").write_text(worse + reference, encoding="utf-8")
-    sentences = api.compare(*results).sentences
-    assert (sentences.n, sentences.n_differing) == (48, 6)
-    assert {each.reference for each in sentences.most} == {"dog 0 sees de 0"}
-    for side in ("en", "de"):
-        (tmp_path / f"test.{side}").write_text("the bird sleeps\n" * 7, encoding="utf-8")
-    sentences = api.compare(*results).sentences
-    assert (sentences.n, list(sentences.most)) == (0, [])
-    assert "its files have changed since, or differ on this machine" in sentences.note
 
 
 def test_two_commits_are_compared_by_seed(repository: Path, spec: Path) -> None:

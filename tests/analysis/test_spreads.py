@@ -17,12 +17,6 @@ def tables(n: int, rows: int, seeds: int, *spreads: float) -> np.ndarray:
     return rng.standard_normal((n, rows, seeds)) * own + rng.standard_normal((n, 1, seeds))
 
 
-@pytest.mark.parametrize(("rows", "seeds"), [(5, 3), (16, 3), (26, 5)])
-def test_as_many_rows_stand_out_by_chance_as_the_level_says(rows: int, seeds: int) -> None:
-    actual = errors(two_way(np.ones((rows, seeds), bool)), tables(2000, rows, seeds))
-    assert actual.stand_out.mean() == pytest.approx(STANDING_OUT_LEVEL / (seeds - 1), abs=0.015)
-
-
 def test_the_slack_is_in_the_constant_and_in_the_p_value_alike() -> None:
     family, plain = (Family((0.5**0.5,) * 4, 8, slack=slack) for slack in (1.5, 1.0))
     assert family.critical is not None
@@ -93,20 +87,9 @@ def test_the_level_of_a_row_follows_from_the_runs_it_has() -> None:
     assert errors(two_way(observed), values).levels == pytest.approx(levels)
 
 
-def test_a_row_of_few_runs_has_the_larger_share_of_the_error() -> None:
-    observed = np.ones((6, 4), bool)
-    observed[1, 2:] = False
-    model = two_way(observed)
-    values = np.where(observed, tables(1, 6, 4, 9)[0], np.nan)
-    actual = errors(model, values)
-    assert actual.stand_out[0]
-    factors = actual.standard**2 / np.diag(model.covariance)
-    assert factors[0] < factors[1]  # less of it is the baseline's, which spreads more
-
-
-@pytest.mark.parametrize(("rows", "seeds"), [(5, 3), (16, 3), (26, 5)])
+@pytest.mark.parametrize(("rows", "seeds"), [(5, 3), (16, 3)])
 def test_of_tables_whose_rows_spread_alike_5_percent_are_wrong(rows: int, seeds: int) -> None:
-    """Without the slack it would be 3.8%, 3.4% and 4.1%; 20,000 tables tell them apart."""
+    """Without the slack it would be 3.8% and 3.4%; 20,000 tables tell them apart."""
     n, k = 20_000, rows - 1
     model = two_way(np.ones((rows, seeds), bool))
     values = tables(n, rows, seeds)

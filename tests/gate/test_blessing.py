@@ -101,18 +101,6 @@ def test_what_cannot_be_promised_leaves_the_other_checks_to_be_blessed(
     assert [name for name, check in checks.items() if check.blessed] == ["losses"]
 
 
-def test_a_first_reference_is_forecast_before_anything_is_trained(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bench.reference.unlink()
-    monkeypatch.setattr(gate_runs, "complete", lambda *_: pytest.fail("something was trained"))
-    with pytest.raises(pytest.fail.Exception):
-        bless(bench)
-    assert capsys.readouterr().err == (
-        "bleu: 7 seeds can promise to catch a loss of 1.5 if their std is at most 0.407\n"
-    )
-
-
 def test_a_std_that_more_seeds_may_lower_rules_nothing_out(bench: Bench, trainer: Trainer) -> None:
     values = (40.5, 41.5, 41.0, 41.0, 41.05, 40.95, 41.0)
     trainer.values = values
@@ -143,12 +131,6 @@ def test_a_first_reference_of_one_seed_has_the_losses(bench: Bench, trainer: Tra
     assert outcome.exit_status == 1
     assert [name for name, check in outcome.reference.checks.items() if check.blessed] == ["losses"]
     assert "one seed has no std" in outcome.refused[0]
-
-
-def test_runs_that_forecast_nothing_are_trained_together(bench: Bench, trainer: Trainer) -> None:
-    bench.reference.write_text("checks: {nll: {kind: exact, seeds: 5}}\n", encoding="utf-8")
-    assert bless(bench).exit_status == 0
-    assert trainer.trained == [[1, 2, 3, 4, 5]]
 
 
 def test_a_measure_that_no_run_has_is_reported_after_the_first_runs(

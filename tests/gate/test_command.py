@@ -354,11 +354,8 @@ def test_the_command_blesses_passes_and_fails(bench: Bench, ablate: Ablate, tmp_
     ("spec", "reference"),
     [
         ("elsewhere/pe.yaml", "pe"),
-        ("experiments/pe.yaml", "pe"),
-        ("experiments/mine/pe.yaml", "mine-pe"),
         ("experiments/mine/small/pe.yaml", "mine-small-pe"),
         ("experiments/old/experiments/small/pe.yaml", "small-pe"),
-        ("pe", "pe"),
         ("multi30k/pe", "multi30k-pe"),
     ],
 )
