@@ -119,10 +119,7 @@ def compare(
     *,
     is_score: bool = True,
 ) -> Comparison:
-    """Compare every row of one metric with the first one, over the runs that are done.
-
-    In a score, the seeds that ``diverged`` count as 0.
-    """
+    """Compare every row of one metric with the first; in a score a diverged seed counts as 0."""
     failed = {row: set(diverged.get(row, ())) if diverged else set() for row in values}
     baseline, *others = values
     whole = [

@@ -41,10 +41,7 @@ _NEARLY_1 = 1 - 1e-5  # of a correlation that is 1 the integrand is a step
 
 
 def critical_value(loadings: Sequence[float], df: float, level: float = LEVEL) -> float:
-    """Return c such that all K intervals, estimate ± c standard errors, hold together.
-
-    The loadings are those of `loadings_of`; the degrees of freedom of a known error are infinite.
-    """
+    """Return c such that all K intervals, estimate ± c standard errors, hold together."""
     return _critical(tuple(sorted(round(float(b), 9) for b in loadings)), float(df), level)
 
 

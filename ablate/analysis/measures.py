@@ -85,10 +85,7 @@ def higher_is_better(metric: str) -> bool:
 def comparisons(
     summaries: Sequence[Summary], statistics: Sentences | None = None, metrics: Sequence[str] = ()
 ) -> Comparisons:
-    """Compare the rows in each score and each loss that some of them have, on dev and test sets.
-
-    Intervals for new sentences need their ``statistics``; ``metrics`` names further scores.
-    """
+    """Compare the rows in each score and loss of dev and test sets; ``metrics`` are more scores."""
     diverged = {
         each.name: [seed for seed, outcome in each.outcomes.items() if outcome == "diverged"]
         for each in summaries

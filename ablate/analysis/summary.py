@@ -187,10 +187,7 @@ def _rounds_of(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Roun
 
 
 def compare_speeds(rounds: Mapping[str, Sequence[float]]) -> dict[str, Speed]:
-    """Return the speed of every row from its speeds by round, the baseline's first.
-
-    A row that failed in a later round has fewer.
-    """
+    """Return the speed of every row from its speeds by round, of which it may lack the last."""
     logs = np.full((len(rounds), max(map(len, rounds.values()))), math.nan)
     for row, values in zip(logs, rounds.values(), strict=True):
         row[: len(values)] = [math.log(value) for value in values]

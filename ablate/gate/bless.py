@@ -24,10 +24,7 @@ class BlessingError(RunError):
 
 @dataclass(frozen=True)
 class Blessings:
-    """A reference that runs have blessed, with every check; refused ones are not blessed.
-
-    The reasons of refusals, and of checks that promise less than was asked, are sentences.
-    """
+    """A reference that runs have blessed; in sentences, what was refused or promises less."""
 
     reference: Reference
     refused: tuple[str, ...]
@@ -35,10 +32,7 @@ class Blessings:
 
 
 def first_reference(baseline: str, records: Records) -> Reference:
-    """Return the default checks, for a reference that has no file yet.
-
-    Before any run they are those that it will probably have.
-    """
+    """Return the checks of a new reference; before any run, those that it will probably have."""
     sets = evaluated_sets(records) if records else ["test"]
     checks: dict[str, Check] = {}
     if not records or machine(next(iter(records.values()))).get("device") == "cpu":
@@ -54,11 +48,10 @@ def first_reference(baseline: str, records: Records) -> Reference:
 def forecast(
     reference: Reference, evidence: Evidence, seeds: Sequence[int], *, may_weaken: bool
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return what the seeds of all runs can promise according to the runs so far, in sentences.
+    """Return what all seeds can promise by the runs so far, and why they cannot bless a check.
 
-    If they may, checks promise less than they ask for where they can be blessed then. By the name
-    of a check follows why the seeds cannot bless it, with 95% confidence where that depends on the
-    missing runs. It is an error if they can bless no check, or not one that was blessed before.
+    If they may, checks promise less than they ask for where they can be blessed then. It is an
+    error if the seeds can bless no check, or not one that was blessed before.
     """
     refuse_fallbacks(evidence.records)
     checks, sentences, refused = reference.checks, [], {}
@@ -126,10 +119,7 @@ def bless(
 
 
 def refuse_fallbacks(records: Records) -> None:
-    """Refuse runs that the eager engine trained because the requested one had failed.
-
-    The requested engine, where it works, computes other numbers.
-    """
+    """Refuse runs of the eager engine in place of a failed one, whose numbers would be others."""
     for (row, seed), record in records.items():
         if record.get("is_fallback"):
             raise BlessingError(

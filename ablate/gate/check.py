@@ -91,25 +91,17 @@ class CheckVerdict:
 
 
 class Check(Frozen, ABC):
-    """What all checks have in common.
+    """What all checks have in common."""
 
-    Attributes:
-        kind: the name of the class in the YAML; a kind sets it by ``Literal["x"] = "x"``.
-        measure: as it is nested in a record, ``test.test2016.bleu``.
-        seeds: how many a gate has, at least.
-        blessed: the measurements; None before the first blessing.
-    """
-
+    # chance alone can make it fail; such checks share the reference's alpha
     spends_alpha: ClassVar[bool] = False
-    """Whether chance alone can make it fail; such checks share the reference's alpha."""
-
+    # blessing it uses repeats: runs of the same seeds with other rounding
     uses_repeats: ClassVar[bool] = False
-    """Whether blessing it uses repeats: runs of the same seeds with other rounding."""
 
-    kind: str
+    kind: str  # the name of the class in the YAML; a kind sets it by ``Literal["x"] = "x"``
     row: Text = "baseline"
-    measure: Text
-    seeds: PositiveInt = 3
+    measure: Text  # as it is nested in a record, ``test.test2016.bleu``
+    seeds: PositiveInt = 3  # of a gate, at least
     note: Text | None = None
     published: PublishedNumber | None = None
     blessed: Blessing | None = None
@@ -165,31 +157,19 @@ class Check(Frozen, ABC):
         return f"needs {self.seeds} seeds or more to keep what it promises"
 
     def forecast(self, evidence: Evidence, context: Context) -> str | None:
-        """Return what the seeds can promise according to the runs so far, in a sentence.
+        """Return in a sentence what the seeds can promise, if that depends on measurements.
 
-        It is called before training. None if the promise does not depend on measurements.
-
-        Raises:
-            UnfitError: if the seeds cannot bless the check, with 95% confidence where that depends
-                on the missing runs.
+        UnfitError if they cannot bless the check, with 95% confidence where runs are missing.
         """
         return None
 
     @abstractmethod
     def bless(self, evidence: Evidence, context: Context) -> Blessing:
-        """Return the blessing that follows from the runs.
-
-        Raises:
-            UnfitError: if they do not suffice for what the check promises.
-        """
+        """Return the blessing that follows from the runs; UnfitError if they do not suffice."""
 
     @abstractmethod
     def derive_again(self, alpha: float) -> Blessing:
-        """Return the blessing that follows from the blessed values and the terms.
-
-        Raises:
-            UnfitError: if none does.
-        """
+        """Return the blessing of the blessed values and the terms; UnfitError if none follows."""
 
     @abstractmethod
     def allowed(self, context: Context) -> tuple[str, str]:
@@ -197,11 +177,7 @@ class Check(Frozen, ABC):
 
     @abstractmethod
     def result(self, evidence: Evidence, context: Context) -> Result:
-        """Return what the runs of a gate measured, and whether that is allowed.
-
-        Raises:
-            UnfitError: if they cannot be compared.
-        """
+        """Return what the runs measured, and whether that is allowed; UnfitError if unfit."""
 
     def judge(self, evidence: Evidence, context: Context) -> CheckVerdict:
         reference, tolerance = self.allowed(context)

@@ -77,10 +77,7 @@ def difference(ours: Mapping[str, object], theirs: Mapping[str, object]) -> str:
 
 
 def first_losses(curve: Path) -> list[float]:
-    """Return the losses of the first steps, up to the first step without a line in the file.
-
-    The loss of a step that diverged is NaN.
-    """
+    """Return the losses of the steps up to the first without a line; NaN where one diverged."""
     if not curve.exists():
         return []
     try:

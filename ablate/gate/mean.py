@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from ablate.analysis.statistics import Estimate
+from ablate.gate import tolerance
 from ablate.gate.check import (
     Blessing,
     Check,
@@ -21,18 +22,7 @@ from ablate.gate.check import (
     rounded,
 )
 from ablate.gate.evidence import Evidence, UnfitError, percentage, to_scale
-from ablate.gate.tolerance import (
-    CONFIDENCE,
-    Promise,
-    ReferenceSample,
-    largest_std,
-    lowest_std,
-    margins,
-    power,
-    rounded_up,
-    seeds_needed,
-    smallest_effect,
-)
+from ablate.gate.tolerance import Promise, ReferenceSample
 from ablate.wording import counted, seeds_named
 
 _BLEU_EFFECT = 1.5
@@ -96,7 +86,7 @@ class MeanCheck(Directed):
         return self.promises(alpha, self.min_effect, self.power, n_new or self.seeds)
 
     def limits(self, sample: ReferenceSample, promise: Promise) -> tuple[float, float]:
-        room = margins(sample.std, sample.n, promise)
+        room = tolerance.margins(sample.std, sample.n, promise)
         below, above = (room.loss, room.gain) if self.is_higher_better else (room.gain, room.loss)
         rounding = 1e-12 * abs(sample.mean)  # so that equal values have a mean equal to them
         return sample.mean - below - rounding, sample.mean + above + rounding
@@ -104,12 +94,12 @@ class MeanCheck(Directed):
     def derived_fields(self, sample: ReferenceSample, alpha: float) -> dict[str, Any]:
         """Return the fields of a blessing that follow from its values, if they keep the promise."""
         promise = self.promise(alpha)
-        if sample.std > largest_std(sample.n, promise):
+        if sample.std > tolerance.largest_std(sample.n, promise):
             text = f"{counted(sample.n, 'seed')} with a std of {to_scale(sample.std, sample.std)}"
             raise self._too_weak(text, sample.std, sample.n, promise)
         low, high = self.limits(sample, promise)
-        room = margins(sample.std, sample.n, promise)
-        steps = margins(1 / promise.standard_error(sample.n), sample.n, promise)
+        room = tolerance.margins(sample.std, sample.n, promise)
+        steps = tolerance.margins(1 / promise.standard_error(sample.n), sample.n, promise)
         worse, better = ("below", "above") if self.is_higher_better else ("above", "below")
         derived = (
             f"the mean of {promise.runs} may lie {to_scale(room.loss, room.loss)} {worse} and "
@@ -117,7 +107,7 @@ class MeanCheck(Directed):
             f"std x {promise.standard_error_formula(sample.n)}, Student's t with "
             f"{promise.df(sample.n)} degrees of freedom, which chance exceeds in "
             f"{percentage(promise.alpha)} of gates; a true loss of {promise.min_effect:g} is "
-            f"caught in {percentage(power(sample.std, sample.n, promise))}"
+            f"caught in {percentage(tolerance.power(sample.std, sample.n, promise))}"
         )
         return {
             "value": rounded(sample.mean),
@@ -132,7 +122,7 @@ class MeanCheck(Directed):
         n, promise = len(context.seeds), self.promise(context.alpha)
         if n < self.min_seeds:
             raise UnfitError(self.too_few_seeds(promise))
-        most = largest_std(n, promise)
+        most = tolerance.largest_std(n, promise)
         sample = self.sample_so_far(evidence, context.seeds)
         if sample is None:
             return (
@@ -141,10 +131,11 @@ class MeanCheck(Directed):
             )
         std = to_scale(sample.std, sample.std)
         so_far = f"{counted(sample.n, 'seed')} so far, with a std of {std}"
-        if lowest_std(sample.std, promise.df(sample.n)) > most:
-            text = f"{so_far}; with {percentage(CONFIDENCE)} confidence, {counted(n, 'seed')}"
+        if tolerance.lowest_std(sample.std, promise.df(sample.n)) > most:
+            confidence = f"{percentage(tolerance.CONFIDENCE)} confidence"
+            text = f"{so_far}; with {confidence}, {counted(n, 'seed')}"
             raise self._too_weak(text, sample.std, n, promise)
-        effect = smallest_effect(sample.std, n, promise)
+        effect = tolerance.smallest_effect(sample.std, n, promise)
         return (
             f"{so_far}; with that, {counted(n, 'seed')} can promise to catch a loss of "
             f"{to_scale(effect, effect)}, and {self.min_effect:g} is asked"
@@ -206,7 +197,7 @@ class MeanCheck(Directed):
 
     def too_few_seeds(self, promise: Promise) -> str:
         """Return why fewer seeds than `min_seeds` cannot bless it."""
-        enough = seeds_needed(promise.min_effect / 10, promise)
+        enough = tolerance.seeds_needed(promise.min_effect / 10, promise)
         assert enough is not None, "few seeds suffice for so small a standard deviation"
         return (
             f"one seed has no std; even a std of a tenth of min_effect takes "
@@ -214,9 +205,9 @@ class MeanCheck(Directed):
         )
 
     def _too_weak(self, text: str, std: float, n: int, promise: Promise) -> TooWeakError:
-        most = largest_std(n, promise)
-        effect = rounded_up(smallest_effect(std, n, promise))
-        needed = seeds_needed(std, promise)
+        most = tolerance.largest_std(n, promise)
+        effect = tolerance.rounded_up(tolerance.smallest_effect(std, n, promise))
+        needed = tolerance.seeds_needed(std, promise)
         ways = [f"a std of at most {to_scale(most, most)}"]
         ways += [f"a reference of {needed} seeds"] if needed else []
         ways.append(f"min_effect: {effect:g}")

@@ -56,13 +56,10 @@ class Provenance(Frozen):
 
 
 class Head(Frozen):
-    """The entries of a reference other than its checks.
-
-    ``alpha`` is the share of gates in which chance alone may make a check fail; all checks of means
-    share it.
-    """
+    """The entries of a reference other than its checks."""
 
     source: Text | None = None  # where the numbers come from, in words
+    # the share of gates in which chance alone may make a check fail; all checks of means share it
     alpha: Annotated[float, Field(gt=0.0, le=0.1)] = 0.005
     pilot_seeds: tuple[int, ...] = ()  # claims were looked for with them: no blessing, no gate
     blessed: Provenance | None = None
@@ -105,10 +102,7 @@ class Reference(Head):
     def seeds_to_judge(
         self, seeds: Sequence[int], are_required: bool, of_tuning: Collection[int] = ()
     ) -> tuple[int, ...]:
-        """Return the seeds of a gate: these, or unless they are required new ones if refused.
-
-        Seeds of tuning, by which values of rows were chosen, are not new.
-        """
+        """Return the seeds of a gate: these, or unless they are required new ones if refused."""
         if are_required and not self.checks_with_chosen_seeds:
             raise SpecError("every check of the reference has seeds of its own; drop --seeds")
         pilots = self.used_by_pilot(seeds) if self.checks_with_chosen_seeds else None

@@ -45,10 +45,7 @@ def changed_paths(changes: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def shown_paths(rows: Sequence[Row]) -> list[str]:
-    """Return every path that some row changes, and what the baseline has in place of it.
-
-    A row that gives one of two keys that exclude each other loses the other one of the baseline.
-    """
+    """Return every path that some row changes, and those that the baseline loses by that."""
     baseline = rows[0].spec.model_dump(mode="json")
     paths = changed_paths(row.changes for row in rows)
     others = [other for path in paths for other in excluded_by(path)]

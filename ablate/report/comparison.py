@@ -11,23 +11,13 @@ from ablate.analysis.summary import Summary
 from ablate.analysis.two_tables import RowSample, Shift
 from ablate.config import Negligible
 from ablate.errors import SpecError
+from ablate.report import values
 from ablate.report.columns import Block, known
 from ablate.report.formats import render
 from ablate.report.formats.machine import json_of
 from ablate.report.results import DECODE_SPEED, MEMORY, TRAIN_SPEED, verdict_on
 from ablate.report.table import Cell, Column, Footnote, Line, Table
-from ablate.report.values import (
-    BLEU_DECIMALS,
-    NOTHING,
-    TIMES,
-    format_value,
-    interval_text,
-    measure_decimals,
-    measure_name,
-    number,
-    percent_change,
-    signed,
-)
+from ablate.report.values import NOTHING, TIMES, number, signed
 from ablate.wording import and_list, counted, no_such
 from ablate.writing import csv_text
 
@@ -125,7 +115,7 @@ class Compared:
         means = [
             (
                 Column(f"{bleu}.{title}", f"BLEU {title}", first),
-                [Cell(number(s[at].mean, BLEU_DECIMALS) if s else NOTHING) for s in samples],
+                [Cell(number(s[at].mean, values.BLEU_DECIMALS) if s else NOTHING) for s in samples],
             )
             for at, title in enumerate(("before", "after"))
         ]
@@ -176,10 +166,10 @@ class Compared:
         }
 
     def _shift(self, metric: str, test_set: str) -> list[Block]:
-        name, decimals = measure_name(metric), measure_decimals(metric)
+        name, decimals = values.measure_name(metric), values.measure_decimals(metric)
         rank = 0 if name == "BLEU" and [test_set] == list(self.test_sets[:1]) else 3
         shifts = [row.shifts.get(metric) for row in self.rows]
-        ends = [interval_text(s.simultaneous if s else None, decimals) for s in shifts]
+        ends = [values.interval_text(s.simultaneous if s else None, decimals) for s in shifts]
         key = f"{metric}.difference"
         return [
             (
@@ -204,7 +194,7 @@ class Compared:
                 times = after.mean / before.mean if before and after and before.mean else None
                 text = NOTHING if times is None else number(times, 2)
                 if times is not None and metric == "params.total":
-                    text = percent_change(times - 1) or "="
+                    text = values.percent_change(times - 1) or "="
                 cells.append(Cell(text))
             blocks.append((Column(metric, header, detail, rank=2), cells))
         return blocks
@@ -238,7 +228,7 @@ class Compared:
     def _causes(self) -> list[Footnote]:
         specs = {
             row.name: "; ".join(
-                f"{path}: {format_value(before)} → {format_value(after)}"
+                f"{path}: {values.format_value(before)} → {values.format_value(after)}"
                 for path, (before, after) in row.spec.items()
             )
             for row in self.rows

@@ -8,27 +8,17 @@ from collections.abc import Callable, Iterator, Sequence
 from ablate.analysis.summary import TRAIN_FLOPS, Record, Records, Summary
 from ablate.config import Experiment, Match, Tune
 from ablate.config.rows import labels
-from ablate.report.columns import (
-    BEYOND,
-    DIVERGED,
-    EQUAL,
-    PARTIAL,
-    STEPS,
-    TOKENS,
-    TOLERANCE,
-    ratio,
-    ratios,
-    sets_of_zeros,
-)
+from ablate.report import columns
+from ablate.report.columns import BEYOND, DIVERGED, PARTIAL
 from ablate.report.results import DECODE_SPEED, MEMORY, TRAIN_SPEED, Results
 from ablate.report.table import Footnote
 from ablate.report.values import TIMES, format_value, measure_name, number, percent_change
 from ablate.report.verdicts import exceptions, intervals
 from ablate.wording import and_list, counted, listed, seeds_named
 
-MARKED = f"{BEYOND} marks what differs by more than {TOLERANCE:.0%}"
+MARKED = f"{BEYOND} marks what differs by more than {columns.TOLERANCE:.0%}"
 _MOST_CHARACTERS = 300  # of an error message
-_BUDGET = {STEPS: "steps", TOKENS: "target tokens", TRAIN_FLOPS: "training FLOPs"}
+_BUDGET = {columns.STEPS: "steps", columns.TOKENS: "target tokens", TRAIN_FLOPS: "training FLOPs"}
 _MATCHED = {"params": "params.total", "flops": TRAIN_FLOPS}
 
 
@@ -71,15 +61,17 @@ def execution(records: Records) -> Iterator[Footnote]:
 
 
 def _budget(rows: Sequence[Summary]) -> str:
-    known = {name: each for metric, name in _BUDGET.items() if (each := ratios(rows, metric))}
-    other = {n: each for n, each in known.items() if any(abs(r - 1) > EQUAL for r in each)}
+    known = {
+        name: each for metric, name in _BUDGET.items() if (each := columns.ratios(rows, metric))
+    }
+    other = {n: each for n, each in known.items() if any(abs(r - 1) > columns.EQUAL for r in each)}
     equal = [name for name in known if name not in other]
     parts = [f"equal {and_list(equal)}"] if equal else []
     for name, each in other.items():
         low, high = (number(end, 2) for end in (min(each), max(each)))
         span = low if low == high else f"{low} to {high}"
         parts.append(f"{name} {span}{TIMES} the baseline's")
-    if any(abs(times - 1) > TOLERANCE for each in known.values() for times in each):
+    if any(abs(times - 1) > columns.TOLERANCE for each in known.values() for times in each):
         parts.append(MARKED)
     return "; ".join(parts)
 
@@ -106,7 +98,7 @@ def _matched(
         f"{row.name}: {match.quantity} {percent_change(times - 1)}"
         for row in summaries[1:]
         if match.applies_to(row.name)
-        and (times := ratio(row, summaries[0], _MATCHED.get(match.on, ""))) is not None
+        and (times := columns.ratio(row, summaries[0], _MATCHED.get(match.on, ""))) is not None
         and abs(times - 1) > match.tolerance
     ]
     if beyond:
@@ -242,7 +234,7 @@ def _columns(results: Results) -> Iterator[Footnote]:
             "tokenizers differ, so that losses are compared in bits per character of the "
             "references and not per token"
         )
-    if zeros := sets_of_zeros(results):
+    if zeros := columns.sets_of_zeros(results):
         texts.append(f"BLEU on {and_list(zeros)} is 0 in all rows (in the CSV and the JSON)")
     if texts:
         yield Footnote("columns", "; ".join(texts))

@@ -26,10 +26,7 @@ def gate_text(
     *,
     is_coloured: bool,
 ) -> str:
-    """Return a table with a line for each check, and below it what failed, each in a sentence.
-
-    The remarks are about all checks. Without a width there is room for everything.
-    """
+    """Return a table with a line for each check, and below it remarks, and what failed and why."""
     grid = Table(box=None, pad_edge=False, header_style="bold")
     for header in ("check", "kind", "of", "reference", "tolerance", "measured", ""):
         grid.add_column(header, overflow="fold")

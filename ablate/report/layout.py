@@ -22,15 +22,7 @@ from ablate.analysis.summary import TRAIN_FLOPS, Records
 from ablate.config import Experiment, Row
 from ablate.config.rows import labels
 from ablate.report import columns
-from ablate.report.columns import (
-    DIVERGED,
-    Block,
-    change_cells,
-    known,
-    means,
-    published,
-    shown_paths,
-)
+from ablate.report.columns import DIVERGED, Block
 from ablate.report.footnotes import MARKED, footnotes
 from ablate.report.results import TRAIN_SPEED, Results
 from ablate.report.table import Cell, Column, Footnote, Line, Table
@@ -100,9 +92,9 @@ def tabulate(
         return replace(
             of_paper, footnotes=tuple(notes), conclusion=conclusion(results), is_of_paper=True
         )
-    names, paths = [Cell(row.name) for row in rows], shown_paths(rows)
+    names, paths = [Cell(row.name) for row in rows], columns.shown_paths(rows)
     changes = [
-        (Column(path, label, kind="change"), change_cells(rows, path))
+        (Column(path, label, kind="change"), columns.change_cells(rows, path))
         for path, label in zip(paths, labels(paths), strict=True)
     ]
     head = (Column("row", "", kind="row"), names)
@@ -124,7 +116,7 @@ def _vaswani(experiment: Experiment, results: Results) -> tuple[list[Block], lis
     blocks = [
         (Column("row", "", kind="row"), [Cell(name) for name in names]),
         *_settings(experiment),
-        *known(
+        *columns.known(
             [
                 _with_diverged(results, columns.losses(results, first)[-1]),
                 _theirs(results, "ppl", "ppl"),
@@ -147,14 +139,14 @@ def _narang(experiment: Experiment, results: Results) -> tuple[list[Block], list
         loss = Column(results.loss or "", "bits/char", first)
     blocks = [
         (Column("row", "model", kind="row"), [Cell(row.name) for row in experiment.rows]),
-        *known(
+        *columns.known(
             [
                 _without_asides(columns.parameters(results)),
-                published(results, "params", "params"),
+                columns.published(results, "params", "params"),
                 _without_asides(columns.amount(results, TRAIN_FLOPS, "ops")),
                 _steps_per_second(results),
                 *(_with_sd(results, column) for column in (loss, *sets, *others)),
-                published(results, "bleu", "BLEU"),
+                columns.published(results, "bleu", "BLEU"),
             ]
         ),
     ]
@@ -214,25 +206,25 @@ def _letter(number: int) -> str:
 def _settings(experiment: Experiment) -> list[Block]:
     rows = experiment.rows
     order = list(_SYMBOLS)
-    paths = shown_paths(rows)
+    paths = columns.shown_paths(rows)
     if all(row.changes.get(_DROPOUT[0]) == row.changes.get(_DROPOUT[1]) for row in rows):
         paths = [path for path in paths if path != _DROPOUT[0]]
     paths.sort(key=lambda path: order.index(path) if path in order else len(order))
     return [
-        (Column(path, _SYMBOLS.get(path, label), kind="change"), change_cells(rows, path))
+        (Column(path, _SYMBOLS.get(path, label), kind="change"), columns.change_cells(rows, path))
         for path, label in zip(paths, labels(paths), strict=True)
     ]
 
 
 def _theirs(results: Results, measure: str, header: str) -> Block:
     """Return what a source prints, so narrow that a page has room for a column for each path."""
-    column, cells = published(results, measure, header)
+    column, cells = columns.published(results, measure, header)
     return replace(column, detail="publ."), cells
 
 
 def _with_sd(results: Results, column: Column) -> Block:
     """Return means with their deviations, marked where the interval says that a row is better."""
-    column, cells = _with_diverged(results, means(results, column))
+    column, cells = _with_diverged(results, columns.means(results, column))
     decimals, written = measure_decimals(column.key), []
     for row, cell in zip(results.summaries, cells, strict=True):
         estimate = row.metrics.get(column.key)

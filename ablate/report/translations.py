@@ -40,10 +40,7 @@ class _Sentence:
 
 
 def translations(details: Details) -> str:
-    """Return the sentences of each test set on which rows differ most; nothing if none are kept.
-
-    Damaged translations are left out, with a `DamagedFileWarning`.
-    """
+    """Return the sentences of each test set on which rows differ most; nothing if none are kept."""
     seed = _seed(details)
     if seed is None or not details.texts:
         return ""
@@ -76,10 +73,7 @@ def translations(details: Details) -> str:
 
 
 def marked(text: str, baseline: str) -> str:
-    """Return a translation in which the words are marked that the baseline's does not have.
-
-    Words that the baseline alone has are struck out where they would stand.
-    """
+    """Mark the words that the baseline's translation lacks, and strike those it alone has."""
     ours, theirs = text.split(), baseline.split()
     parts = [] if ours else ["<em>nothing</em>"]
     for kind, i, j, k, m in SequenceMatcher(None, theirs, ours, autojunk=False).get_opcodes():

@@ -22,10 +22,7 @@ _KINDS = {
 
 
 def draw_attention(each: AttentionMap) -> Drawing:
-    """Draw the weights of one sub-layer: a panel for every head, queries downwards.
-
-    Dark is much; where a part makes weights negative, these are red.
-    """
+    """Draw the weights of one sub-layer, a panel for every head; dark is much, red is negative."""
     n_heads, n_queries, n_keys = each.weights.shape
     n_columns = min(n_heads, _PER_LINE)
     n_lines = math.ceil(n_heads / n_columns)

@@ -38,18 +38,14 @@ Points = dict[float, float]  # the value at each step, in ascending order
 
 @dataclass(frozen=True)
 class _Row:
-    """One row's curves, by seed, and how they are drawn."""
+    """One row's curves, and how they are drawn."""
 
     name: str
-    loss: Mapping[int, Points]
-    dev: Mapping[int, Points]
+    curves: Mapping[str, Mapping[int, Points]]  # by measure and seed
     diverged: Collection[int]
     is_baseline: bool
     colour: str
     dashes: Any
-
-    def curves(self, measure: str) -> Mapping[int, Points]:
-        return self.dev if measure == "dev_nll" else self.loss
 
 
 def draw_curves(
@@ -57,26 +53,23 @@ def draw_curves(
     curves: Mapping[tuple[str, int], Path],
     diverged: Collection[tuple[str, int]] = (),
 ) -> Drawing | None:
-    """Draw training loss and dev NLL over the steps; return None if there is nothing to draw.
-
-    Many rows have a panel each, with the baseline's mean in it. The curves are the ``curve.csv`` of
-    the runs, as far as there are any.
-    """
+    """Draw each ``curve.csv``: training loss and dev NLL over the steps; None without any."""
     rows = []
     # told apart without colours too
     faces = zip(cycle(style.COLOURS), cycle(style.DASHES), strict=False)
     for at, row in enumerate(experiment.rows):
         colour, dashes = (style.INK, "-") if at == 0 else next(faces)
         runs = {s: curves[row.name, s] for s in experiment.seeds if (row.name, s) in curves}
-        loss, dev = (
-            {seed: points for seed, path in runs.items() if (points := _read(path, measure))}
+        of_row = {
+            measure: {s: points for s, path in runs.items() if (points := _read(path, measure))}
             for measure in _MEASURES
-        )
-        of_row = {seed for seed in runs if (row.name, seed) in diverged}
-        rows.append(_Row(row.name, _windowed(loss), dev, of_row, at == 0, colour, dashes))
-    if not any(row.loss for row in rows):
+        }
+        of_row["train_loss"] = _windowed(of_row["train_loss"])
+        lost = {seed for seed in runs if (row.name, seed) in diverged}
+        rows.append(_Row(row.name, of_row, lost, at == 0, colour, dashes))
+    if not any(row.curves["train_loss"] for row in rows):
         return None
-    measures = tuple(name for name in _MEASURES if any(row.curves(name) for row in rows))
+    measures = tuple(name for name in _MEASURES if any(row.curves[name] for row in rows))
     has_panels = len(rows) > _MOST_OVERLAID
     drawn = measures[-1:] if has_panels else measures
     with look():
@@ -99,7 +92,7 @@ def draw_curves(
                 "value": value,
             }
             for row, measure in product(rows, _MEASURES)
-            for seed, points in row.curves(measure).items()
+            for seed, points in row.curves[measure].items()
             for step, value in points.items()
         ]
         return Drawing("curves", _TITLES[drawn], figure, numbers)
@@ -110,14 +103,15 @@ def _overlaid(rows: Sequence[_Row], measures: Sequence[str]) -> Figure:
     axes = figure.subplots(1, len(measures), squeeze=False)[0]
     for panel, measure in zip(axes, measures, strict=True):
         for row in rows:
-            _draw(panel, row, row.curves(measure))
+            _draw(panel, row, row.curves[measure])
         _set_up(panel, _MEASURES[measure])
         panel.set_xlabel("step", color=style.SOFT)
     figure.canvas.draw()  # the labels need to know where the lines end
-    _name_lines(figure, axes[-1], [(row, row.curves(measures[-1])) for row in rows])
+    _name_lines(figure, axes[-1], [(row, row.curves[measures[-1]]) for row in rows])
     for row in rows if "dev_nll" in measures else ():
-        if row.loss and not row.dev:  # it ended before it was evaluated
-            end = _end(list(row.loss.values()))
+        loss, dev = (row.curves[measure] for measure in _MEASURES)
+        if loss and not dev:  # it ended before it was evaluated
+            end = _end(list(loss.values()))
             axes[0].annotate(
                 row.name, end, (8, 0), textcoords="offset points", fontsize=8, color=style.INK
             )
@@ -130,8 +124,8 @@ def _side_by_side(rows: Sequence[_Row], measure: str) -> Figure:
     figure = Figure(figsize=(9.4, 1.5 * n_lines + 0.8), layout="constrained")
     axes = figure.subplots(n_lines, style.PANELS_PER_LINE, sharex=True, sharey=True, squeeze=False)
     for panel, row in zip(axes.flat, others, strict=False):
-        _draw(panel, baseline, baseline.curves(measure), is_mean_alone=True)
-        _draw(panel, replace(row, colour=style.COLOURS[0], dashes="-"), row.curves(measure))
+        _draw(panel, baseline, baseline.curves[measure], is_mean_alone=True)
+        _draw(panel, replace(row, colour=style.COLOURS[0], dashes="-"), row.curves[measure])
         _set_up(panel, panel_title(row.name))
     for panel in axes.flat[len(others) :]:
         figure.delaxes(panel)

@@ -50,11 +50,7 @@ _Pair = list[tuple[_Cell, Interaction | None]]
 
 
 def draw_interactions(experiment: Experiment, results: Results) -> Drawing | None:
-    """Draw a heat map for every two paths that rows change together and one by one.
-
-    The levels of a path are compared with the baseline's, or where no row has that, with the first.
-    Returns None where no two changes meet.
-    """
+    """Draw a heat map for every two paths that rows change together and one by one; or None."""
     compared = results.comparison(results.bleu)
     levels = _levels(experiment)
     cells = list(_cells(experiment, levels))

@@ -50,11 +50,7 @@ class _Point:
 def draw_lengths(
     results: Results, sentences: Sentences, sources: Sequence[str] = ()
 ) -> Drawing | None:
-    """Draw the differences in BLEU by length, a panel per row.
-
-    Bins are by the words of the sources of the first test set, or without these by the tokens of
-    the references. Returns None if too few sentences are kept to make two bins.
-    """
+    """Draw the differences in BLEU by length, a panel per row; None without two bins."""
     first = results.sets[0] if results.sets else ""
     statistics = {run: of[first] for run, of in sentences.items() if first in of}
     unit, bins = "", []

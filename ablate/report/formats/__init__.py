@@ -63,10 +63,7 @@ def render(
     is_coloured: bool = False,
     columns: Sequence[str] | None = None,
 ) -> str:
-    """Write ``table`` in one of `FORMATS`, ending in a newline.
-
-    Columns are as `table.chosen` has them; by default few in LaTeX and CSV, all elsewhere.
-    """
+    """Write ``table`` in one of `FORMATS`, with the columns of `table.chosen` or the format's."""
     writer = format_class(format_)(columns, width, is_coloured=is_coloured)
     return writer.text(writer.selected(table))
 

@@ -120,10 +120,7 @@ def _sentence(text: str) -> str:
 
 
 def _fitting(table: Table) -> list[Table]:
-    """Return the columns in grids that fit the text, the rows' names in each.
-
-    Widths are estimated from above: digits, the widest of common signs, for all characters.
-    """
+    """Return the columns in grids that fit the text, estimated from above, with the rows' names."""
     texts = [at for at, column in enumerate(table.columns) if column.kind in ("row", "change")]
     grids, room = [texts], _TEXT_WIDTH - _NARROWEST * len(texts)
     for at in range(len(table.columns)):

@@ -95,10 +95,7 @@ class BySeed(TableFormat):
 
 
 class Json(TableFormat):
-    """Everything that the table was made from, each value with its seed, for programs.
-
-    Of speed and memory, which all seeds share, ``sd`` is null.
-    """
+    """Everything that the table was made from, each value with its seed, for programs."""
 
     name = "json"
     suffix = ".json"

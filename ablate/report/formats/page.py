@@ -125,10 +125,7 @@ def _read(name: str) -> str:
 
 
 def _results(table: Table) -> str:
-    """Return the tables of all columns, and the footnotes that say how to read them.
-
-    The columns of what a row costs stand in a table of their own.
-    """
+    """Return the tables, with one of costs, and the footnotes that say how to read them."""
     parts = []
     for block in (joined_changes(block, _MOST_CHANGES) for block in table.blocks):
         high = [at for at, column in enumerate(block.columns) if column.key.startswith(_COSTS)]
@@ -242,11 +239,7 @@ def _figures(details: Details) -> str:
 
 
 def _inline_svg(drawing: Drawing) -> str:
-    """Return a figure as an element of a page.
-
-    Its ids are its own among those of all figures, and the colours of text, lines and paper are
-    the page's, light or dark.
-    """
+    """Return a figure as an element of a page, with ids of its own and the page's colours."""
     from ablate.report.figures.style import COLOURS, FAINT, INK, SOFT
 
     variables = {INK: "ink", SOFT: "soft", FAINT: "faint", "#ffffff": "paper", "#000000": "ink"}
@@ -273,16 +266,8 @@ def _specs(details: Details) -> str:
             name = "<td></td>" if at else f'<th scope="row">{escape(row.name)}</th>'
             cells = (path, format_value(theirs.get(path)), format_value(ours.get(path)))
             lines.append(f"<tr>{name}{''.join(f'<td>{escape(c)}</td>' for c in cells)}</tr>")
-    head = "".join(f'<th scope="col">{name}</th>' for name in ("row", "value", "baseline", "here"))
-    table = f"""<div class="wide" role="region" aria-label="Differences" tabindex="0">
-<table>
-<caption>Every value in which a row differs from the baseline, defaults included</caption>
-<thead><tr>{head}</tr></thead>
-<tbody>
-{chr(10).join(lines)}
-</tbody>
-</table>
-</div>"""
+    caption = "Every value in which a row differs from the baseline, defaults included"
+    table = _wide("Differences", ("row", "value", "baseline", "here"), lines, caption)
     return f"""{table if lines else ""}
 <details>
 <summary>The whole spec of the baseline, without its seed</summary>
@@ -293,7 +278,6 @@ def _specs(details: Details) -> str:
 def _runs(details: Details) -> str:
     measures = [metric for metric in (details.results.bleu, details.results.loss) if metric]
     heads = ["row", "seed", "status", "hash", *measures, "finished"]
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
     lines = []
     for summary in details.results.summaries:
         for seed, status in summary.outcomes.items():
@@ -311,15 +295,21 @@ def _runs(details: Details) -> str:
             lines.append(f'<tr><th scope="row">{escape(summary.name)}</th>{cells}</tr>')
     return f"""<details>
 <summary>Every run, by row and seed</summary>
-<div class="wide" role="region" aria-label="Every run" tabindex="0">
+{_wide("Every run", heads, lines)}
+</details>"""
+
+
+def _wide(label: str, heads: Sequence[str], lines: Sequence[str], caption: str = "") -> str:
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
+    above = f"<caption>{caption}</caption>\n" if caption else ""
+    return f"""<div class="wide" role="region" aria-label="{label}" tabindex="0">
 <table>
-<thead><tr>{head}</tr></thead>
+{above}<thead><tr>{head}</tr></thead>
 <tbody>
 {chr(10).join(lines)}
 </tbody>
 </table>
-</div>
-</details>"""
+</div>"""
 
 
 def _provenance(table: Table) -> str:
