@@ -10,6 +10,7 @@ from scipy import stats
 
 from ablate.analysis.dunnett import (
     Family,
+    coverage,
     critical_value,
     loadings_of,
     sidak_value,
@@ -51,6 +52,12 @@ def test_intervals_and_p_values_are_those_of_scipy() -> None:
     half = np.array(ends.high) - estimates
     errors = np.array(estimates) / theirs.statistic
     np.testing.assert_allclose(half / errors, critical_value(loadings, df), rtol=2e-3)
+
+
+@pytest.mark.parametrize("df", [1, 2, 7.5, 400, math.inf])
+def test_one_comparison_is_students_t(df: float) -> None:
+    assert coverage(single_value(df), [0.6], df) == pytest.approx(0.95, abs=1e-9)
+    assert critical_value([0.6], df) == pytest.approx(single_value(df))
 
 
 def test_comparisons_that_share_nothing_are_sidaks_at_a_known_error() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -18,6 +20,12 @@ from ablate.gate.tolerance import (
 )
 
 BLEU = Promise(alpha=0.005, min_effect=1.5, power=0.9, n_new=3)
+
+
+def test_tails_of_one_degree_are_those_of_cauchy() -> None:
+    for critical in (-3.0, 0.0, 0.5, 4.0, 300.0):
+        exact = 0.5 - math.atan(critical) / math.pi
+        assert tail(critical, 1) == pytest.approx(exact, rel=1e-6)
 
 
 @pytest.mark.parametrize(

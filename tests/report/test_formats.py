@@ -213,6 +213,16 @@ def test_json_holds_every_value_with_its_seed(broken: Table) -> None:
     assert len(content["footnotes"]) == len(broken.footnotes)
     assert content["conclusion"] == broken.conclusion
     assert content["negligible"] == {"bleu": 1.0, "nll": 0.02}
+    assert broken.results is not None
+    for name, compared in broken.results.comparisons.items():
+        error, read = content["errors"][name], content["rows"][2]["differences"][name]
+        assert (error["sd"], error["df"], error["diverged"]) == (
+            compared.sd,
+            compared.df,
+            ["learned"],
+        )
+        each = compared.differences["literal"]
+        assert (read["estimate"], read["p"], read["won"]) == (each.estimate, each.p, each.n_won)
 
 
 def test_json_has_null_for_what_json_cannot_say(tmp_path: Path) -> None:
