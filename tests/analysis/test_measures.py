@@ -170,17 +170,6 @@ def test_of_losses_less_is_better() -> None:
     assert verdict(Interval(-0.2, -0.1), 0.02, higher_is_better=False) is Verdict.BETTER
 
 
-@given(st.floats(-9, 9), st.floats(0, 9), st.floats(0, 9))
-def test_a_mirrored_interval_has_the_mirrored_verdict(
-    low: float, width: float, negligible: float
-) -> None:
-    mirror = {Verdict.BETTER: Verdict.WORSE, Verdict.WORSE: Verdict.BETTER}
-    ours = verdict(Interval(low, low + width), negligible)
-    theirs = verdict(Interval(-low - width, -low), negligible)
-    assert ours is not None
-    assert theirs is mirror.get(ours, ours)
-
-
 @given(st.floats(-9, 9), st.floats(0, 9))
 def test_without_a_band_every_interval_around_0_cannot_tell(low: float, width: float) -> None:
     actual = verdict(Interval(low, low + width), 0.0)

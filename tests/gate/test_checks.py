@@ -142,15 +142,6 @@ def test_a_perplexity_is_judged_by_the_mean_of_the_seeds_as_it_is_blessed() -> N
     assert float(judged.measured.split()[0]) == pytest.approx(mean, rel=0.01)
 
 
-def test_more_new_seeds_make_the_tolerance_narrower(bleu: Reference) -> None:
-    def width(n: int) -> float:
-        text = verdict(bleu, new([41.0] * n), range(11, n + 11)).tolerance
-        low, high = map(float, text.split(" to "))
-        return high - low
-
-    assert width(7) < width(3)
-
-
 def test_a_run_that_is_not_done_or_has_no_finite_value_fails_with_its_reason(
     bleu: Reference,
 ) -> None:

@@ -65,20 +65,6 @@ def test_what_a_row_has_in_place_of_the_baselines_choice_stands_beside_it(tmp_pa
     }
 
 
-@pytest.mark.parametrize(
-    ("path", "shared", "value"),
-    [
-        ("model.decoder.position", "sinusoidal", "none"),
-        ("model.decoder.cross_attention", "full", "per_head_shared"),
-    ],
-)
-def test_a_stack_that_says_nothing_has_what_both_share(
-    tmp_path: Path, path: str, shared: str, value: str
-) -> None:
-    experiment = made_up.experiment(tmp_path, f"\n  other: {{{path}: {value}}}\n")
-    assert texts(tabulate(experiment, {}), path) == [shared, value]
-
-
 def test_every_number_is_the_analysis(
     experiment: Experiment, records: made_up.Records, whole: Table
 ) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from ablate.config import Experiment
 from ablate.errors import SpecError
 from ablate.report import Table, render, tabulate
 from tests.report import made_up
@@ -99,21 +98,6 @@ def test_marks_of_the_table_are_explained_and_take_no_room(broken: Table) -> Non
     assert re.search(r"^.*\$\^\\dagger\$ not over all seeds", printed, re.MULTILINE)
     assert r"\rlap{\S{}}" in printed
     assert r"\S{} learned: a row with diverged seeds has no interval" in printed
-
-
-@pytest.mark.parametrize(("columns", "is_marked"), [(["flops"], True), (["bleu"], False)])
-def test_what_a_row_had_more_of_is_explained_where_it_is_marked(
-    columns: list[str],
-    is_marked: bool,
-    experiment: Experiment,
-    records: made_up.Records,
-) -> None:
-    for seed in experiment.seeds:
-        records["learned", seed]["flops"] = {"train_per_target_token": 2e6}
-    text = render(tabulate(experiment, records), "latex", columns=columns)
-    printed = re.sub(r"^%.*$", "", text, flags=re.MULTILINE)
-    assert (r"\rlap{\P{}}" in printed) == is_marked
-    assert (r"\P{} marks what differs by more than 5\%." in printed) == is_marked
 
 
 def test_columns_are_chosen_by_their_headers(whole: Table) -> None:

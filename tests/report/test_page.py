@@ -12,7 +12,6 @@ import shutil
 import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -265,34 +264,6 @@ def test_runs_have_their_hashes_and_commands_below_the_question(
     assert re.search(r"ablate run \S*small\.yaml\n", study_page)
     assert "@software{ablate," in study_page
     assert "Zhang &amp; Sennrich 2019" in study_page  # the source of rms
-
-
-def recorded(monkeypatch: pytest.MonkeyPatch, module: str, name: str) -> list[str]:
-    """Return a list to which each call of a function adds its arguments."""
-    owner, calls = import_module(module), list[str]()
-    function = getattr(owner, name)
-
-    def call(*args: Any, **options: Any) -> Any:
-        calls.append(repr((args, options)))
-        return function(*args, **options)
-
-    monkeypatch.setattr(owner, name, call)
-    return calls
-
-
-def test_a_report_computes_every_hash_and_comparison_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = "".join(f"  row_{i}: {{model.dims.max_len: {65 + i}}}\n" for i in range(8))
-    head = made_up_runs.EXPERIMENT.partition("seeds:")[0]
-    path = tmp_path / "many.yaml"
-    path.write_text(f"{head}seeds: [1, 2, 3, 4, 5]\nvariants:\n{rows}", encoding="utf-8")
-    made_up_runs.finish(path, tmp_path / "results")
-    hashes = recorded(monkeypatch, "ablate.config", "identity")
-    comparisons = recorded(monkeypatch, "ablate.analysis.measures", "compare")
-    render(api.report(path, results=tmp_path / "results").table, "markdown")
-    for calls in (hashes, comparisons):
-        assert len(calls) == len(set(calls)) > 0
 
 
 MEASURE = """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,18 +49,6 @@ def narang(tmp_path: Path) -> Table:
 def test_rows_that_change_the_same_stand_together(vaswani: Table) -> None:
     assert [cell.value for cell in vaswani.column("row")] == ["base", "(A)", "", "(B)"]
     assert [line.begins_group for line in vaswani.lines] == [False, True, False, True]
-
-
-def test_a_row_with_a_value_that_is_matched_stays_in_its_group(tmp_path: Path) -> None:
-    experiment, width = made_up.experiment(tmp_path, MIXED), "model.feed_forward.d_ff"
-    rows = tuple(
-        replace(row, changes={**row.changes, width: 40}, chosen={width: "matched"})
-        if row.name == "two"
-        else row
-        for row in experiment.rows
-    )
-    whole = laid_out(replace(experiment, rows=rows), "vaswani")
-    assert [line.begins_group for line in whole.lines] == [False, True, False, True]
 
 
 def test_only_changed_cells_are_filled_in_the_paper_s_words(vaswani: Table) -> None:
