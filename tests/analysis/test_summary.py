@@ -166,3 +166,16 @@ def test_without_a_baseline_that_was_measured_there_is_no_ratio() -> None:
     assert rows[0].speeds == {}
     assert rows[1].speeds["speed.fast"].ratio is None
     assert rows[1].speeds["speed.fast"].value == 35.0
+
+
+@pytest.mark.parametrize(("session", "ratio"), [("2026-01-03", 4.0), ("2026-01-02", None)])
+def test_of_several_sessions_the_latest_counts(session: str, ratio: float | None) -> None:
+    """With the baseline, or of a row that never met it."""
+    row, baseline = _record("2026-01-03", 40.0, 40.0), _record(session, 10.0, 10.0)
+    row["speed"]["earlier"] = {"2026-01-01": {"fast": [5.0, 5.0]}}
+    if ratio:
+        baseline["speed"]["earlier"] = row["speed"]["earlier"]
+    rows = summarise(["baseline", "row"], [1], {("baseline", 1): baseline, ("row", 1): row})
+    assert rows[1].rounds["speed.fast"].session == "2026-01-03"
+    speed = rows[1].speeds["speed.fast"]
+    assert [speed.value, speed.ratio] == pytest.approx([40.0, ratio])
