@@ -26,7 +26,6 @@ def load(name: str) -> Experiment:
 
 
 def preset(name: str) -> RunSpec:
-    """Return what a preset comes to."""
     return load(f"presets/{name}").rows[0].spec
 
 

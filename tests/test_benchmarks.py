@@ -62,7 +62,6 @@ def test_the_share_of_preparing_is_that_of_the_longest_run_side_by_side() -> Non
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_a_gpu_is_measured_as_runs_use_it(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With deterministic kernels, which are slower."""
     calls: list[str] = []
 
     def probe(*_: object) -> dict[str, float]:

@@ -30,14 +30,12 @@ GAINS = [0.0, 0.9, 2.1, 2.4]
 
 
 def store_runs(spec: Path, results: Path, text: str = THREE) -> Path:
-    """Write an experiment and made-up runs of it; return the folder of results."""
     spec.write_text(text, encoding="utf-8")
     finish(spec, results)
     return results
 
 
 def change(results: Path, row: str, edit: Callable[[dict[str, Any]], None]) -> None:
-    """Change the records of one row."""
     store = Store(results)
     for path in results.glob("runs/*/record.json"):
         record = store.load(path.parent.name) or {}

@@ -52,7 +52,6 @@ def first_hour(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.fixture
 def ask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, first_hour: ModuleType) -> Ask:
-    """Ask questions that consist of these items, by name."""
     scripts = tmp_path / "scripts"
     scripts.mkdir()
     (scripts / "__init__.py").touch()
@@ -115,7 +114,6 @@ def test_what_is_answered_is_not_asked_again(ask: Ask, tmp_path: Path) -> None:
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
-    """Import a script of a question, with what it imports."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     return lambda name: importlib.import_module(f"gpu.{name}")
 

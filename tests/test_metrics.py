@@ -165,7 +165,6 @@ def test_a_metric_may_not_replace_a_value_of_the_record(path: Path, name: str) -
 
 
 def fake_comet(monkeypatch: pytest.MonkeyPatch, load: Callable[[str], Any]) -> None:
-    """Take the place of the package comet, which is not installed."""
     fake = ModuleType("comet")
     fake.load_from_checkpoint = load  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "comet", fake)

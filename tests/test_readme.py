@@ -89,7 +89,6 @@ def test_speeds_are_those_that_were_measured() -> None:
 
 
 def snippet(mark: str) -> str:
-    """Return the code that stands under a mark, in the README or a page."""
     (page,) = (each for each in (README, *PAGES.values()) if f"<!-- {mark} -->" in each)
     text = page.partition(f"<!-- {mark} -->")[2]
     return re.split(r"^```\w*\n", text, maxsplit=2, flags=re.MULTILINE)[1]
@@ -98,7 +97,6 @@ def snippet(mark: str) -> str:
 def test_the_part_is_the_one_that_init_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And which keeps its contracts: test_check."""
     monkeypatch.chdir(tmp_path)
     assert api.init(part="position").read_text("utf-8") == snippet("part")
 

@@ -94,7 +94,6 @@ def test_whole_tables_have_correlations_of_a_half() -> None:
 def test_constants_of_tables_with_missing_cells_are_conservative(
     missing: list[tuple[int, int]],
 ) -> None:
-    """Against the true correlations, which are no products: 95% hold, and hardly more."""
     observed = np.ones((5, 3), dtype=bool)
     observed[tuple(zip(*missing, strict=True))] = False
     model = TwoWay(observed)

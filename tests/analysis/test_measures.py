@@ -196,7 +196,6 @@ def test_which_way_is_better_is_known_of_most_measures(measure: str, better: Any
 
 
 def test_more_of_an_unknown_measure_is_better_in_a_comparison() -> None:
-    """As the contract of a metric says."""
     assert direction("test.test.comet") is None
     assert higher_is_better("test.test.comet")
     assert not higher_is_better("test.test.nll")

@@ -27,7 +27,6 @@ def columns(observed: NDArray[np.bool_]) -> Floats:
 
 
 def squares(values: Floats, observed: NDArray[np.bool_]) -> tuple[float, int]:
-    """The residual sum of squares of plain least squares, and its degrees of freedom."""
     model, y = columns(observed), values[observed]
     solution, _, rank, _ = np.linalg.lstsq(model, y, rcond=1e-10)
     return float(((y - model @ solution) ** 2).sum()), len(y) - int(rank)

@@ -86,14 +86,12 @@ def verdict(reference: Reference, of: Evidence, seeds: Sequence[int] = SEEDS) ->
 
 
 def failure_of(reference: Reference, of: Evidence, seeds: Sequence[int] = SEEDS) -> str:
-    """Return why the check of a reference fails."""
     failure = verdict(reference, of, seeds).failure
     assert failure is not None
     return failure
 
 
 def new(bleu: Sequence[float]) -> Evidence:
-    """Return runs of the baseline with new seeds."""
     return evidence({"baseline": bleu}, first=NEW[0])
 
 

@@ -299,8 +299,6 @@ def test_a_reference_is_not_loosened_silently(bench: Bench) -> None:
 
 @pytest.fixture
 def ablate(bench: Bench, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run a command line of ``ablate gate``."""
-
     def run(*words: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as ended:
             app(["gate", str(bench.spec), "--reference", str(bench.reference), *words])

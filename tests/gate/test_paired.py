@@ -155,7 +155,6 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 def repeats_of(bench: Bench, folder: Path) -> Path:
-    """Store the same runs as another kind of machine has them."""
     folder.mkdir()
     other = Bench(folder)
     other.spec.write_text(EXPERIMENT, encoding="utf-8")

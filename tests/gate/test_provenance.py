@@ -52,7 +52,6 @@ def experiment(tmp_path: Path) -> Experiment:
 
 
 def complete(runs: Evidence, **changes: Any) -> Evidence:
-    """Return runs that hold everything that a blessing records."""
     git = {"commit": "c1", "is_clean": True}
     records = {
         (row, seed): {**record, "hash": f"{row}-{seed}", "git": git, **changes}
@@ -62,7 +61,6 @@ def complete(runs: Evidence, **changes: Any) -> Evidence:
 
 
 def changed(runs: Evidence, row: str, seed: int, **changes: Any) -> Evidence:
-    """Return runs of which one is another."""
     record = {**runs.records[row, seed], **changes}
     return replace(runs, records={**runs.records, (row, seed): record})
 

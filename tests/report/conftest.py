@@ -30,13 +30,11 @@ def records(experiment: Experiment) -> made_up.Records:
 
 @pytest.fixture
 def whole(experiment: Experiment, records: made_up.Records) -> Table:
-    """The table of an experiment of which every run is done."""
     return tabulate(experiment, records)
 
 
 @pytest.fixture
 def many(tmp_path: Path) -> Table:
-    """A table with long names and many changed paths."""
     experiment = made_up.experiment(tmp_path, MANY)
     return tabulate(experiment, made_up.records(experiment))
 

@@ -40,19 +40,16 @@ VARIANTS = """
 def experiment(
     folder: Path, variants: str = VARIANTS, seeds: str = "[1, 2, 3]", head: str = HEAD
 ) -> Experiment:
-    """Load a small experiment from a file called ``made_up.yaml``."""
     path = folder / "made_up.yaml"
     path.write_text(f"{head}seeds: {seeds}\nvariants:{variants}", encoding="utf-8")
     return load(path)
 
 
 def records(of: Experiment) -> Records:
-    """Return a record for every run, all done."""
     return {(row.name, seed): record(row.name, seed) for row in of.rows for seed in of.seeds}
 
 
 def record(name: str, seed: int) -> dict[str, Any]:
-    """Return the record of a run that is done."""
     draw = random.Random(f"{name} {seed}").uniform
     turn = random.Random(name).uniform  # all seeds of a row share a probe
     rounds = {
@@ -102,17 +99,14 @@ def record(name: str, seed: int) -> dict[str, Any]:
 
 
 def without_result(status: str, error: str, name: str, seed: int) -> dict[str, Any]:
-    """Return the record of a run that came to no result."""
     whole = record(name, seed)
     known = ("spec", "params", "corpus", "tokenizer", "hardware", "versions", "git", "engine")
     return {"status": status, "error": error, **{key: whole[key] for key in known}}
 
 
 def notes(of: Table) -> dict[str, str]:
-    """Return the footnotes of a table by their labels."""
     return {note.label: note.text for note in of.footnotes}
 
 
 def texts(of: Table, key: str) -> list[str]:
-    """Return the texts of a column, baseline first."""
     return [cell.text for cell in of.column(key)]

@@ -51,13 +51,11 @@ def texts(svg: Path) -> str:
 
 
 def drawn(drawing: Drawing | None) -> Drawing:
-    """Return what must have been drawn."""
     assert drawing is not None
     return drawing
 
 
 def saved(drawing: Drawing | None, folder: Path) -> list[Path]:
-    """Save what must have been drawn."""
     return drawn(drawing).save(folder)
 
 

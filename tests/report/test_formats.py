@@ -25,7 +25,6 @@ HOSTILE = """
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> Table:
-    """A table whose names are full of markup."""
     experiment = made_up.experiment(tmp_path, HOSTILE)
     return tabulate(experiment, made_up.records(experiment))
 
@@ -52,7 +51,6 @@ def test_every_format_ends_in_a_newline_and_names_every_row(
 
 
 def _pipes(text: str) -> list[list[str]]:
-    """Return the lines of each pipe table."""
     blocks = re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE)
     return [block.splitlines() for block in blocks]
 
@@ -267,7 +265,6 @@ PROMISED = JUDGED | {"95% CI", "train", "decode", "memory"}
 
 
 def _first_heads(text: str) -> set[str]:
-    """Return the headers of the first grid of a terminal's table."""
     _, _, heads, *_ = text.splitlines()
     return set(re.split(r"\s{2,}", heads.strip()))
 

@@ -37,7 +37,6 @@ WORDS = "the small dog sees a large red house near that old river".split()
 
 
 def _lines(numbers: Path) -> dict[tuple[str, str], dict[str, str]]:
-    """Return the lines of the numbers of a figure, by the first two columns."""
     with numbers.open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
     return {(first, second): line for line in lines for first, second, *_ in [line.values()]}

@@ -37,22 +37,15 @@ LOADS = re.compile(r"""(?:src|href|action|data|poster)\s*=\s*["'](?!#|data:)|@im
 
 
 class Page(HTMLParser):
-    """Reads a page back.
-
-    Attributes:
-        tables: of each, the texts of its rows' cells.
-        cells: of all body cells of the tables of results, their attributes.
-        ids: of all elements.
-        tags: how often each occurs.
-    """
+    """Reads a page back."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.open: list[str] = []
-        self.tables: list[list[list[str]]] = []
-        self.cells: list[dict[str, str | None]] = []
+        self.tables: list[list[list[str]]] = []  # the texts of the cells of their rows
+        self.cells: list[dict[str, str | None]] = []  # attributes of the body cells of results
         self.ids: list[str] = []
-        self.tags: dict[str, int] = {}
+        self.tags: dict[str, int] = {}  # how often each occurs
         self.texts: list[str] = []
         self.feed(text)
         self.close()
@@ -94,7 +87,6 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 @pytest.fixture(scope="module")
 def study_page(study: Table) -> str:
-    """The page of `study`: its figures take half a second."""
     return render(study, "html")
 
 
@@ -109,7 +101,6 @@ def details_of(study: Table) -> Details:
 
 
 def test_the_page_reads_back(whole: Table, broken: Table, many: Table) -> None:
-    """What a row costs stands in a table of its own, below what it is judged by."""
     costs = ("params.", "flops.", "train.", "speed.", "memory.")
     for each in (whole, broken, many):
         expected = []
@@ -325,7 +316,6 @@ document.body.append(Object.assign(document.createElement("pre"), {
 
 
 def in_browser(folder: Path, content: str) -> dict[str, Any]:
-    """Return what a page writes into its first ``pre`` element."""
     (folder / "x.html").write_text(content, encoding="utf-8")
     assert BROWSER is not None
     options = "--headless --no-sandbox --disable-gpu --hide-scrollbars --virtual-time-budget=5000"
