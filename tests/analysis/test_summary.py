@@ -153,11 +153,11 @@ def test_a_row_is_compared_in_its_latest_session_with_the_baseline() -> None:
         ("second", 1): _record("2026-01-03", 30.0, 30.0),
         ("third", 1): _record("2026-01-03", 40.0, 40.0),
     }
-    rows = summarise(["baseline", "first", "second", "third"], [1], records)
+    rows = summarise(["baseline", "second", "third", "first"], [1], records)
     speeds = [row.speeds["speed.fast"] for row in rows]
-    assert [speed.ratio for speed in speeds[1:]] == [pytest.approx(r) for r in (2.0, 3.0, 4.0)]
+    assert [speed.ratio for speed in speeds[1:]] == [pytest.approx(r) for r in (3.0, 4.0, 2.0)]
     assert speeds[0].value == pytest.approx(10.0)  # of the session of most rows
-    assert [row.rounds["speed.fast"].session for row in rows[:2]] == ["2026-01-03", "2026-01-01"]
+    assert [row.rounds["speed.fast"].session for row in rows[2:]] == ["2026-01-03", "2026-01-01"]
 
 
 def test_without_a_baseline_that_was_measured_there_is_no_ratio() -> None:
