@@ -100,10 +100,7 @@ class Comparison:
 
     @property
     def detectable(self) -> Interval | None:
-        """The true difference that a simultaneous interval tells from 0 with a probability of 80%.
-
-        Of the rows of the additive model, with the pairs that they have: the least and the largest.
-        """
+        """The least and largest true difference that is told from 0 with a probability of 80%."""
         fitted = [e for e in self.differences.values() if e.method in ("two-way", "moderated")]
         sizes = [
             dunnett.smallest_detectable(each.standard_error, each.critical, each.df)

@@ -51,11 +51,7 @@ class Verdict(StrEnum):
 def verdict(
     interval: Interval | None, negligible: float, *, higher_is_better: bool = True
 ) -> Verdict | None:
-    """Return the verdict on a row by its simultaneous interval; None without one.
-
-    An interval within the band, 0 ± ``negligible``, is `Verdict.NO_DIFFERENCE` even where it leaves
-    out 0: then the difference is there, and known to be smaller than what is called negligible.
-    """
+    """Return the verdict by a simultaneous interval; one within the band is no difference."""
     if interval is None:
         return None
     if -negligible < interval.low and interval.high < negligible:

@@ -205,10 +205,7 @@ def compare_speeds(rounds: Mapping[str, Sequence[float]]) -> dict[str, Speed]:
 
 
 def median_polish(values: Floats) -> Floats:
-    """Return the effects (rows,) of an additive table, with that of the middle round added.
-
-    The values (rows, rounds) are NaN where one is missing; no row is without a value.
-    """
+    """Return the rows' effects, the middle round's added; values (rows, rounds) may be NaN."""
     rest = values.copy()
     rows, rounds = np.zeros(values.shape[0]), np.zeros(values.shape[1])
     for _ in range(_MOST_SWEEPS):

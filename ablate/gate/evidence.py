@@ -92,10 +92,7 @@ def first_losses(curve: Path) -> list[float]:
 
 
 def to_scale(value: float, scale: float, sign: str = "") -> str:
-    """Write a number with as many decimals as a comparison with one of this ``scale`` needs.
-
-    The scale is 0 if both must be equal; the sign ``+`` gives a positive difference a plus.
-    """
+    """Write a number with the decimals of a comparison at this scale; 0 if both must be equal."""
     if scale == 0:
         return f"{value:{sign}.10g}"
     decimals = _MOST_DECIMALS

@@ -53,11 +53,10 @@ def shown_paths(rows: Sequence[Row]) -> list[str]:
 
 
 def change_cells(rows: Sequence[Row], path: str) -> list[Cell]:
-    """Return what each row has at a path: the file's value, or one that was chosen for it.
+    """Return what each row has at a path.
 
-    A row that does not change the path has an empty cell, unless it has another part than the
-    baseline and with it another value of this option, or no such option: a dash. One whose value is
-    still to be chosen has a question mark, one with another key in place of the path a dash.
+    A cell is empty as the baseline's, a question mark if the value is still to be chosen, and a
+    dash where the row has another part, or another key, and so no such option.
     """
     baseline = value_at(rows[0].spec.model_dump(mode="json"), path)
 

@@ -57,10 +57,7 @@ def tabulate(
     trial: Sequence[str] = (),
     layout: Layout = "ours",
 ) -> Table:
-    """Lay out what is known of an experiment; a run without a record is shown as missing.
-
-    ``trial`` says how the experiment differs from that of its file, in sentences.
-    """
+    """Lay out what is known of an experiment; ``trial`` says how it differs from its file's."""
     rows = experiment.rows
     results = Results.of(experiment, records, sentences or {})
     notes = list(footnotes(experiment, results))
@@ -179,11 +176,7 @@ def _paper_notes(
 
 
 def _groups(rows: Sequence[Row]) -> tuple[list[str], list[int]]:
-    """Return a letter for the first row of every group, and where groups begin.
-
-    Groups are those of the letters that names begin with, as in ``A h=1``; without any, rows that
-    change the same paths are a group.
-    """
+    """Return the letters of groups, of names or of rows with equal changes, and their starts."""
     letters = [match[1] if (match := _LETTER.match(row.name)) else "" for row in rows]
     names, begins, last = ["base"], [], None
     for at, row in enumerate(rows[1:], start=1):

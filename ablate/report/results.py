@@ -88,10 +88,7 @@ class Results:
 
     @property
     def loss(self) -> str | None:
-        """The loss that rows are compared by: per token, or where tokenizers differ, per character.
-
-        A target token is not the same for two tokenizers, a character of the reference is.
-        """
+        """The loss of comparisons: per token, or where tokenizers differ, per character."""
         if not self.sets:
             return None
         return f"test.{self.sets[0]}.{'nll' if self.has_one_tokenizer else 'bits_per_character'}"

@@ -77,10 +77,7 @@ def interval_text(interval: Interval | None, decimals: int) -> str:
 
 
 def format_value(value: Any, path: str = "") -> str:
-    """Write a value of the YAML compactly: ``relu(d_ff=256)``.
-
-    Of a part of the baseline, given with its ``path``, options at their defaults are left out.
-    """
+    """Write a value compactly: ``relu(d_ff=256)``; with its path without options at defaults."""
     if path and isinstance(value, Mapping) and "name" in value:
         entry = choosable(path.split(".")[-1]).get(value["name"])
         fields = entry.options.model_fields if entry else {}

@@ -182,10 +182,7 @@ class FindingCheck(Directed):
         return 1 if (self.claim == "better") == self.is_higher_better else -1
 
     def _replication(self, differences: Estimate, n: int | None = None) -> float:
-        """Return the share of gates that show the claim again if the true effect is the measured.
-
-        For ``near`` it is a lower bound. By default a gate has the fewest seeds that it allows.
-        """
+        """Return the share of gates that show the measured effect again, for ``near`` at least."""
         assert differences.sd is not None, "a claim that holds has an interval"
         n, margin = n or self.seeds, self.margin
         if differences.sd == 0:

@@ -88,10 +88,7 @@ def _figure(by_pair: Mapping[tuple[str, str], _Pair], levels: Levels, largest: f
 
 
 def _levels(experiment: Experiment) -> Levels:
-    """Return the levels of each path; the baseline's is the first where another row has it too.
-
-    Values that are matched or tuned are chosen for the changes of a row, and are none of them.
-    """
+    """Return the levels of each path, those of the file alone, the baseline's first if shared."""
     baseline, *rows = experiment.rows
     spec = baseline.spec.model_dump(mode="json")
     levels: dict[str, dict[str, Any]] = {}

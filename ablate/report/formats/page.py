@@ -40,39 +40,6 @@ _NAMESPACE = re.compile(r'\s+(?:xmlns(?::xlink)?|version)="[^"]*"')
 _TAG = re.compile(r"<[^>]+>")
 _COLOUR = re.compile(r"(?<=[:\s])#[0-9a-f]{6}\b")
 
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-_PAGE = """\
-<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="$policy">
-<meta name="color-scheme" content="light dark">
-<title>$title</title>
-<style>
-$style
-</style>
-</head>
-<body>
-<a class="skip" href="#results">Skip to the results</a>
-<header>
-<p class="name">$name</p>
-<h1>$title</h1>
-<p class="conclusion">$conclusion</p>
-<p class="soft">$summary</p>
-$contents
-</header>
-<main>
-$sections
-</main>
-<script type="module">
-$script
-</script>
-</body>
-</html>
-"""
-
 Values = dict[str, Any]  # by dotted path
 
 
@@ -103,8 +70,7 @@ class Html(TableFormat):
         sections = [section for section in sections if section[2]]
         links = "".join(f'<li><a href="#{name}">{title}</a></li>' for name, title, _ in sections)
         rows, seeds = counted(len(table.lines), "row"), counted(len(table.seeds), "seed")
-        return Template(_PAGE).substitute(
-            policy=_POLICY,
+        return Template(_read("page.html")).substitute(
             title=escape(table.question or table.name),
             name=escape(table.name),
             conclusion=escape(table.conclusion),

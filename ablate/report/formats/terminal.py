@@ -159,10 +159,7 @@ def _ever_narrower(table: Table) -> Iterator[_Grid]:
 
 
 def _folded(text: str, limit: int) -> list[str]:
-    """Break ``text`` where it passes ``limit``: before brackets, after commas and spaces.
-
-    What is too long even so is broken after ``=``; a longer word stays whole.
-    """
+    """Break ``text`` where it passes ``limit``: before brackets, after commas, spaces and =."""
     words = re.split(r"(?<=[, ])|(?=\()", text)
     lines = [""]
     for piece in (
