@@ -66,7 +66,7 @@ class TwoWay:
         return (rest - seeds) * self.observed
 
     def variance(self, values: Floats) -> Floats:
-        """Return the pooled error variance of tables (..., R, S); NaN without degrees of freedom."""
+        """Return the pooled error variance of tables (..., R, S); NaN where df is 0."""
         squares = (self.residuals(values) ** 2).sum(axis=(-2, -1))
         if self.df == 0:
             return np.full(squares.shape, np.nan)
