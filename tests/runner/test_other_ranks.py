@@ -116,8 +116,10 @@ def test_ranks_that_torchrun_has_started_start_no_others(
     assert not distributed.is_initialized()
 
 
-def test_the_first_ranks_own_error_is_the_reason(three: Task) -> None:
-    error = DivergedError("the loss of step 3 is nan")
+@pytest.mark.parametrize(
+    "error", [DivergedError("the loss of step 3 is nan"), RuntimeError("a reason of its own")]
+)
+def test_the_first_ranks_own_error_is_the_reason(three: Task, error: Exception) -> None:
 
     def fail() -> None:
         with joined_ranks(three, add_and_wait) as ranks:
@@ -126,7 +128,7 @@ def test_the_first_ranks_own_error_is_the_reason(three: Task) -> None:
                 time.sleep(0.01)
             raise error
 
-    with pytest.raises(DivergedError) as raised:
+    with pytest.raises(type(error)) as raised:
         fail()
     assert raised.value is error
     assert raised.value.__cause__ is None
