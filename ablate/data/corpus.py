@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -119,6 +120,7 @@ class Corpus(Part, slot="corpus"):
         """
 
 
+@functools.cache
 def bleu_tokenizer(language: str) -> str:
     """Return sacreBLEU's tokenizer for a target language: 13a where spaces separate words.
 

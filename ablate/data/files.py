@@ -70,7 +70,8 @@ class Files(Corpus):
         dev: the pair of files that decides about stopping and averaging.
         tests: the pairs of files to report on, by name.
         tokenised: the text is lower-cased and its tokens stand apart, so BLEU must not tokenise.
-        max_words: a training pair has no more on either side.
+        max_words: a training pair has no more on either side; characters count where words are
+            not separated, as in Chinese or Thai.
         max_ratio: a training pair's longer side has no more words for each of the shorter's.
         overlap: what becomes of training pairs that are in dev or in a test, but for case and
             punctuation: ``keep`` or ``drop``.
@@ -99,7 +100,7 @@ class Files(Corpus):
         self.tokenised = tokenised
         self.overlap = overlap
         self.accept = accept
-        self._limits = Limits(max_words, max_ratio)
+        self._limits = Limits(max_words, max_ratio, (src, tgt))
         self._tests = tuple(tests)
         self._splits = {"train": train, "dev": dev} | {f"tests.{x}": tests[x] for x in tests}
 

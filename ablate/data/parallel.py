@@ -17,7 +17,7 @@ from typing import IO, Annotated
 from pydantic import Field
 
 from ablate.compression import Unpacked, gunzip
-from ablate.data.corpus import Bitext
+from ablate.data.corpus import Bitext, bleu_tokenizer
 from ablate.errors import DataError
 from ablate.wording import counted
 
@@ -38,10 +38,20 @@ _EMPTY = "an empty side"
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on the words of either side of a training pair, and on their ratio."""
+    """Limits on the words of either side of a training pair, and on their ratio.
+
+    In a language that is written without spaces, characters count.
+    """
 
     max_words: int
     max_ratio: float | None = None
+    languages: tuple[str, str] = ("en", "de")
+
+    def n_words(self, side: int, line: str) -> int:
+        """Return the number of words of a line, of the source (0) or the target (1)."""
+        words = line.split()
+        has_spaces = bleu_tokenizer(self.languages[side]) == "13a"
+        return len(words) if has_spaces else sum(map(len, words))
 
 
 def pieces_of(path: Path) -> Iterator[bytes]:
@@ -198,7 +208,7 @@ class _Problems:
             return _INVALID
         if "\0" in src or "\0" in tgt:
             return _NUL
-        few, many = sorted((len(src.split()), len(tgt.split())))
+        few, many = sorted((self._limits.n_words(0, src), self._limits.n_words(1, tgt)))
         if not few:
             return _EMPTY
         if many > self._limits.max_words:

@@ -91,6 +91,25 @@ def test_bad_training_pairs_are_left_out_and_noted(folder: Path) -> None:
     assert "1 with one side more than 4 times as long as the other (line 6)" in note
 
 
+def test_without_spaces_between_words_characters_count(folder: Path) -> None:
+    (folder / "own.en").write_text("one two three\n" * 3, encoding="utf-8")
+    (folder / "own.xx").write_text("我们 今\n我们今天去\n我们今天去了\n", encoding="utf-8")
+    for src, tgt, n_kept in (
+        ("en", "de", 3),
+        ("en", "zh_Hant", 2),
+        ("th", "de", 0),
+        ("ja", "zh", 0),
+    ):
+        own = {"src": src, "tgt": tgt, "train": ("own.en", "own.xx"), "max_words": 5}
+        if n_kept:
+            assert len(load(**own).train) == n_kept
+        else:
+            with pytest.raises(DataError, match="more than 5 words on a side"):
+                load(**own)
+    kept = load(src="en", tgt="zh", train=("own.en", "own.xx"), max_ratio=1.7).train
+    assert list(kept.tgt) == ["我们 今", "我们今天去"]
+
+
 def test_only_the_first_lines_of_many_are_named(folder: Path) -> None:
     (folder / "bad.en").write_text("\n" * 9 + "ok\n")
     (folder / "bad.de").write_text("x\n" * 10)
