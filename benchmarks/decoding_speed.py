@@ -70,8 +70,7 @@ from ablate.parts.schedule import Schedule
 from ablate.registry import build
 from ablate.runner import devices
 from ablate.training.engines import Eager
-from ablate.training.plan import BatchStream
-from ablate.training.step import StepConfig, make_optimizer, set_lr
+from ablate.training.step import BatchStream, StepConfig, make_optimizer, set_lr
 
 CONTENDERS = (
     Contender(OURS, "ablate.decoding.translate", "ours"),

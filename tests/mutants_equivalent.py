@@ -315,7 +315,7 @@ a set of values or of errors has no order
   model/assembly.py  assemble  swap the first two: (model.encoder, *
   model/transformer.py  Transformer.calibrate  swap the first two: (self.enc*
   training/candidates.py  draw_candidates  swap the first two: (PAD, EOS)
-  training/engines/grad_worker.py  *  swap the first two: (EOFError, OSError)
+  training/engines/data_parallel.py  *  swap the first two: (EOFError, OSError)
   training/step.py  parameter_groups  swap the first two: (model.encoder, model.decoder)
 a set of small integers is in order
   model/assembly.py  _stack  sorted -> list: sorted(set(order))
@@ -329,7 +329,7 @@ it is the same for all members
 torch.load refuses such a part by itself
   training/checkpoint.py  _is_intact  False -> True: False
 it decides which of two reasons is reported
-  training/engines/requirements.py  _parts_of  swap the first two: (model.encoder, model.decoder)
+  training/engines/factory.py  _parts_of  swap the first two: (model.encoder, model.decoder)
 copies on the host have no gradient
   training/engines/self_check.py  *  detach: *
 the length is a multiple of both steps there
@@ -345,9 +345,9 @@ steps and runs have seeds that differ either way
   training/loop.py  _Loop._seed_dropout  1000003 -> 1000004: *
   training/loop.py  _Loop._seed_dropout  Add -> Sub: *
 the process ends with its parent in any case
-  training/engines/grad_worker.py  GradWorker.__init__  True -> False: True
+  training/engines/data_parallel.py  GradWorker.__init__  True -> False: True
 Python warns of forks only from 3.12 on
-  training/engines/grad_worker.py  GradWorker.__init__  drop the statement: warnings.simplefilter*
+  training/engines/data_parallel.py  GradWorker.__init__  drop the statement: warnings.simplefilter*
 rates are set before every update
   training/engines/cuda_graph.py  CudaGraph.__init__  zeros -> ones: torch.zeros
 every model has more than one weight

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from ablate.data.batches import Batch
 from ablate.model import Transformer
+from ablate.training.candidates import autocast, logits_of_chunks
 from ablate.training.gradient import StepInputs, forward_hidden
-from ablate.training.logits import autocast, logits_of_chunks
 
 
 @dataclass(frozen=True)

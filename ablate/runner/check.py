@@ -36,7 +36,7 @@ from ablate.record import leaves
 from ablate.registry import RefusedError, build, lookup
 from ablate.runner.devices import Device, resolve
 from ablate.training.engines import FullySharded
-from ablate.training.engines.requirements import batch_dependence, shard_blocker
+from ablate.training.engines.factory import batch_dependence, shard_blocker
 
 MAX_BYTES = 2**47
 """The addresses that a process has on x86-64: 128 TiB."""

@@ -34,7 +34,7 @@ from ablate.errors import (
 )
 from ablate.runner.task import Failure, Task
 from ablate.training.engines import Eager, FullySharded
-from ablate.training.engines.requirements import shard_blocker
+from ablate.training.engines.factory import shard_blocker
 
 _OUT_OF_MEMORY = (
     "can't allocate memory",  # PyTorch, c10/core/impl/alloc_cpu.cpp

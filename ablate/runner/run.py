@@ -34,7 +34,7 @@ from ablate.runner.task import WAITING, Report, Task
 from ablate.store import Store, describe, is_finished, translations_file, writable, write_whole
 from ablate.training import TrainingResult
 from ablate.training.engines import FullySharded, capturer_for
-from ablate.training.engines.requirements import batch_dependence
+from ablate.training.engines.factory import batch_dependence
 from ablate.training.loop import Job, train
 from ablate.training.ranks import Ranks
 from ablate.training.step import StepConfig, count_passes

@@ -75,11 +75,7 @@ class Snapshots:
                 file.unlink()
 
     def mean(self) -> dict[str, Tensor]:
-        """Return the average of the snapshots, summed in double precision.
-
-        Raises:
-            RunError: if a file is damaged.
-        """
+        """Return the average, summed in double precision; a damaged file is a `RunError`."""
         if not self.are_intact():
             raise RunError(f"a snapshot in {self.folder} is damaged; the next call begins anew")
         files = [load_file(self._file(step)) for step in self.steps]
@@ -90,7 +86,7 @@ class Snapshots:
 
     @property
     def steps(self) -> list[int]:
-        """Return the steps of the snapshots, in order."""
+        """The steps of the snapshots, in order."""
         return sorted(snapshot["step"] for snapshot in self.entries)
 
     def _file(self, step: int) -> Path:
@@ -101,8 +97,7 @@ class MovingAverage:
     """The exponential moving average of the weights after every step, with bias correction.
 
     After n steps the weights of step i have a share proportional to decay^(n - i), and the shares
-    add up to 1, as in Adam (Kingma & Ba 2015, sec. 3). When a run continues, ``state`` is that of
-    an earlier process.
+    add up to 1, as in Adam (Kingma & Ba 2015, sec. 3). ``state`` is that of an earlier process.
     """
 
     def __init__(

@@ -1,13 +1,13 @@
-"""Translations that a model samples in a training step, and the cost of each.
+"""Logits a few rows at a time; translations that a model samples in a step, and their costs.
 
 B sentences, C candidates of each: the reference first, then samples. S source tokens, T target
-tokens of the longest candidate, N target tokens.
+tokens of the longest candidate, N target tokens, D d_model, V vocabulary.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +20,25 @@ from ablate.decoding.sampling import Sampler, ngrams
 from ablate.model import Transformer
 from ablate.parts.objective.risk import MinimumRisk
 from ablate.parts.precision import at_least_float32
-from ablate.training.logits import autocast, logits_of_chunks
+
+
+def autocast(device: torch.device, precision: str) -> torch.autocast:
+    """Return the context of a forward pass in ``precision``, ``fp32`` or ``bf16``."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+
+
+def logits_of_chunks(
+    model: Transformer, hidden: Tensor, targets: Tensor, precision: str
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Split ``hidden`` (N, D) and ``targets`` (N,); yield the logits (n, V) and targets (n,).
+
+    The logits of all tokens would be the largest tensor of a step by far.
+    """
+    n_rows = model.embedding.rows_at_once(hidden.device)
+    for chunk, chunk_targets in zip(hidden.split(n_rows), targets.split(n_rows), strict=True):
+        with autocast(hidden.device, precision):
+            logits = model.embedding.logits(chunk)
+        yield logits, chunk_targets
 
 
 @dataclass(frozen=True)
@@ -58,7 +76,7 @@ class Candidates:
 
     @property
     def tgt_in(self) -> Tensor:
-        """Return the input of the decoder, (B C, T)."""
+        """The input of the decoder, (B C, T)."""
         shifted = self.tgt_out.roll(1, dims=1).masked_fill(self.tgt_out == PAD, PAD)
         shifted[:, 0] = BOS
         return shifted

@@ -38,10 +38,7 @@ def save(
     state: Mapping[str, Any],
     is_first: bool = True,
 ) -> None:
-    """Write a checkpoint; a crash on the way leaves the one before it.
-
-    All ranks call this together, and the first one writes.
-    """
+    """Write a checkpoint, in the first of all ranks, which call this together."""
     content = {"model": weights.state_dict(), "optimizer": optimizer.state_dict(), "loop": state}
     if is_first:
         with atomic_write(file) as stream:
@@ -88,7 +85,7 @@ def _has_groups(saved: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> b
 
 
 def _load(file: Path, map_location: torch.device) -> dict[str, Any] | None:
-    """Return the content of a checkpoint; None if the file is damaged, its table of parts included.
+    """Return the content of a checkpoint; None if the file is damaged.
 
     Other errors are raised, such as lack of memory: the file must not be removed for these.
     """

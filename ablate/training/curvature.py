@@ -16,17 +16,16 @@ from ablate.data.tokenizer import PAD
 from ablate.model import Transformer
 from ablate.parts.objective.likelihood import CrossEntropy
 from ablate.parts.optimizer import EstimatesCurvature
+from ablate.training.candidates import autocast, logits_of_chunks
 from ablate.training.engines import Engine
 from ablate.training.gradient import StepInputs, forward_backward
-from ablate.training.logits import autocast, logits_of_chunks
 from ablate.training.step import StepConfig
 
 
 def estimate_curvature(engine: Engine, step: int, batch: Batch) -> bool:
-    """Give the optimizer of an engine an estimate before a step, if it wants one then.
+    """Give the optimizer of an engine an estimate before a step, if it wants one; return whether.
 
-    Apart from random draws nothing else changes; gradients that are there are kept. The labels of
-    the batch are replaced. Returns whether there was an estimate.
+    The labels of the batch are replaced. Apart from random draws nothing else changes.
 
     Source: Liu et al. 2023, arXiv:2305.14342, alg. 2.
     """

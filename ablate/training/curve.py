@@ -1,16 +1,23 @@
-"""The training curve of a run: losses, learning rate and gradient norm, in rows."""
+"""What a run writes while it trains: its curve, and the gradient and update of every layer."""
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+from torch import Tensor, nn
+
+from ablate.training.engines import Engine
 from ablate.training.step import StepResult
 from ablate.writing import write_csv
 
 _N_ROWS = 1000  # about; each of the first 100 steps has a row
 
 Row = dict[str, float | None]
+LayerRow = dict[str, str | int | float]
 
 
 @dataclass(frozen=True)
@@ -28,8 +35,7 @@ class UnreadStep:
 class Curve:
     """Rows, each with the mean losses of the steps since the row before.
 
-    Both lists are those of an earlier process, when a run continues, and are added to: the rows,
-    and the losses and tokens of each step since the last row.
+    Rows, and the losses and tokens of each step since the last one, may be an earlier process's.
     """
 
     def __init__(self, rows: list[Row], since_row: list[list[float]]) -> None:
@@ -63,7 +69,6 @@ class Curve:
         self._since_row.clear()
 
     def last(self, column: str) -> float:
-        """Return the value of the last row in a column that is never empty."""
         value = self.rows[-1][column]
         assert value is not None, f"every row has a {column}"
         return value
@@ -76,3 +81,61 @@ class Curve:
 def has_row(step: int, n_steps: int) -> bool:
     """Return whether the curve has a row for a step, also without an evaluation."""
     return step <= 100 or step % max(1, n_steps // _N_ROWS) == 0
+
+
+_NORMS = ("gradient_norm", "update_ratio")
+_GROWTH = 1.2  # of a recorded step over the one before: as many for 10 steps as for the next 90
+_LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.")
+
+
+def is_recorded(step: int) -> bool:
+    """Return whether a step is recorded: every one at first, then ever fewer, whatever follows."""
+    return round(_GROWTH ** round(math.log(step, _GROWTH))) == step
+
+
+class LayerRecorder:
+    """Rows with the norm of each layer's gradient and how far an update moves its weights.
+
+    They are read only: neither weights nor random draws depend on it. New rows are added to
+    ``rows``, which are those of an earlier process when a run continues.
+    """
+
+    def __init__(self, engine: Engine, rows: list[LayerRow]) -> None:
+        self._engine, self._rows = engine, rows
+        self._layers: dict[str, list[nn.Parameter]] = {}
+        for name, weight in engine.weights.named_parameters():
+            self._layers.setdefault(layer_of(name), []).append(weight)
+        self._before: dict[str, tuple[Tensor, list[Tensor]]] = {}
+
+    def before_step(self, step: int) -> None:
+        """Ask the engine for the gradients of a step, if it is to be recorded."""
+        self._engine.before_update = self._note if is_recorded(step) else None
+
+    def after_step(self, step: int) -> None:
+        """Add the rows of a step that was asked for."""
+        norm = self._engine.weights.norm
+        for layer, (gradient, before) in self._before.items():
+            both = zip(self._layers[layer], before, strict=True)
+            moved = norm([now.detach() - old.to(now.device) for now, old in both])
+            ratio = moved / norm(before).to(moved.device)
+            norms = dict(zip(_NORMS, torch.stack((gradient, ratio)).tolist(), strict=True))
+            self._rows.append({"step": step, "layer": layer, **norms})
+        self._before.clear()
+
+    def write(self, folder: Path) -> None:
+        """Write ``layers.csv`` whole or not at all."""
+        write_csv(folder / "layers.csv", self._rows)
+
+    def _note(self) -> None:
+        """Note the gradients before clipping, and the weights; copies are on the host."""
+        for layer, weights in self._layers.items():
+            gradients = [weight.grad for weight in weights if weight.grad is not None]
+            if gradients:
+                copies = [weight.detach().to("cpu", copy=True) for weight in weights]
+                self._before[layer] = self._engine.weights.norm(gradients), copies
+
+
+def layer_of(name: str) -> str:
+    """Return the layer of a weight: ``encoder 1``, or the module that it is of."""
+    match = _LAYER.match(name)
+    return f"{match[1]} {int(match[2]) + 1}" if match else name.partition(".")[0]

@@ -9,15 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ablate.data.batches import Batch
 from ablate.data.tokenizer import PAD
 from ablate.model import Transformer
 from ablate.parts.objective import Objective
 from ablate.parts.objective.risk import MinimumRisk
-from ablate.training.candidates import Candidates, draw_candidates
-from ablate.training.logits import autocast
+from ablate.training.candidates import Candidates, autocast, draw_candidates
 from ablate.training.step import StepConfig
 
 _CACHED_LOGITS = 2**20  # with what their loss needs, they fit into the cache of a CPU
@@ -44,7 +43,6 @@ class StepInputs:
         return cls(batch.src, batch.tgt_in, batch.tgt_out, batch.n_tokens, normalizer, token_index)
 
     def of_candidates(self, candidates: Candidates) -> StepInputs:
-        """Return the inputs of a pass of all candidates, each with its source."""
         tgt_out = candidates.tgt_out
         return replace(
             self,
@@ -54,6 +52,9 @@ class StepInputs:
             token_index=(tgt_out.flatten() != PAD).nonzero()[:, 0],
         )
 
+
+Gradient = list[Tensor | None]
+"""The gradient of each trained weight, in the order of the model; None if a weight has none."""
 
 ForwardHidden = Callable[[Transformer, Tensor, Tensor], tuple[Tensor, list[Tensor]]]
 """From a model, source ids and target ids to the last hidden states and auxiliary losses."""
@@ -90,12 +91,11 @@ def backward_to_hidden(
     """Run forward, and backward through the output layer, adding to its gradients.
 
     Logits are made, used and freed a few rows at a time. A risk depends on the probabilities of
-    whole sentences: these are computed first, and determine the weights of the tokens'
+    whole sentences, which are computed first and determine the weights of the tokens'
     cross-entropies.
 
-    Returns:
-        The two losses of `forward_backward`; and for `torch.autograd.backward` the tensors from
-        which the gradient flows on, and their gradients.
+    Returns the two losses of `forward_backward`; and for `torch.autograd.backward` the tensors from
+    which the gradient flows on, and their gradients.
     """
     objective, precision = step_config.objective, step_config.precision
     candidates: Candidates | None = None
@@ -133,8 +133,7 @@ def backward_to_hidden(
 def _rows(model: Transformer, step_config: StepConfig, device: torch.device) -> tuple[int, int]:
     """Return how many rows to make logits of at a time, and how many to take the loss of.
 
-    A row is one token in all passes. Where a CPU makes logits in bf16, the loss is taken of so few
-    rows that what objectives need in single precision stays in the cache.
+    Where a CPU makes logits in bf16, what objectives need in single precision stays in the cache.
     """
     embedding, n_passes = model.embedding, step_config.objective.n_passes
     if device.type == "cpu" and step_config.precision == "bf16":
@@ -155,7 +154,7 @@ def _backward(
 ) -> Tensor:
     """Send the gradient of the loss back through ``logits`` (passes N, V); return the loss, ().
 
-    ``targets`` (N,) and ``context`` (N, C) are those of one pass. The loss is taken of ``n_rows``
+    ``targets`` (N,) and ``context`` (N, C) are those of one pass; the loss is taken of ``n_rows``
     rows of each pass at a time.
     """
     n_passes = objective.n_passes
@@ -176,3 +175,17 @@ def _gradient(chunks: Sequence[Tensor]) -> Tensor:
     """Return the gradient (passes, N, ...) of what was split into ``chunks`` along N."""
     gradients = [torch.zeros_like(x) if x.grad is None else x.grad for x in chunks]
     return torch.cat(gradients, dim=1) if len(gradients) > 1 else gradients[0]
+
+
+def pop_gradients(model: nn.Module) -> Gradient:
+    """Return the gradient of a model, and set it to None."""
+    weights = trainable_parameters(model)
+    gradient = [weight.grad for weight in weights]
+    for weight in weights:
+        weight.grad = None
+    return gradient
+
+
+def trainable_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """Return the weights that require gradients."""
+    return [weight for weight in model.parameters() if weight.requires_grad]

@@ -27,12 +27,10 @@ from ablate.registry import build
 from ablate.training import checkpoint
 from ablate.training.averaging import MovingAverage, Snapshots, evaluated_weights
 from ablate.training.curvature import estimate_curvature
-from ablate.training.curve import Curve, Row, UnreadStep, has_row
+from ablate.training.curve import Curve, LayerRecorder, Row, UnreadStep, has_row
 from ablate.training.engines import SelfCheck, make_engine
-from ablate.training.layers import LayerRecorder
-from ablate.training.plan import BatchStream, count_steps
 from ablate.training.ranks import ALONE, Ranks
-from ablate.training.step import StepConfig, make_optimizer, set_lr
+from ablate.training.step import BatchStream, StepConfig, count_steps, make_optimizer, set_lr
 
 _CHECKPOINT_SECONDS = 20.0
 _SAVE, _STOP = 1, 2
@@ -101,13 +99,9 @@ def train(
 
     Writes ``checkpoint.pt``, ``snapshots/``, ``curve.csv`` and ``layers.csv`` into the folder. The
     model ends with the averaged weights, in evaluation mode. ``progress`` is called at every row of
-    the curve, ``should_stop`` after every step.
-
-    Raises:
-        DivergedError: if the loss became NaN or rose past its bound, or the NLL on dev is not
-            finite.
-        StoppedError: if ``should_stop`` returned True; the checkpoint is saved.
-        EngineError: if the process cannot go on with the engine.
+    the curve, ``should_stop`` after every step: on True the checkpoint is saved and a
+    `StoppedError` raised. A loss that became NaN or rose past its bound, or an NLL on dev that is
+    not finite, is a `DivergedError`.
     """
     return _Loop(model, job, progress, should_stop).run()
 
@@ -177,7 +171,6 @@ class _Loop:
         self.tokens_before, self.seconds_before = self.state.target_tokens, self.state.seconds
 
     def _is_usable(self, saved: Mapping[str, Any]) -> bool:
-        """Return whether a checkpoint's state is of this code, and its snapshots are intact."""
         if not saved.keys() - {"moving"} <= {f.name for f in fields(_State)}:
             return False
         folder, average = self.job.folder / "snapshots", self.training.average
@@ -244,11 +237,7 @@ class _Loop:
         self.unread_steps.append(self.last_step)
 
     def _read(self) -> bool:
-        """Read the numbers of the unread steps in one go; return whether the curve has new rows.
-
-        Raises:
-            DivergedError: if one of the steps has diverged.
-        """
+        """Read the numbers of the unread steps in one go; return whether the curve has new rows."""
         results = [step.result for step in self.unread_steps]
         tensors = [torch.stack((r.loss, r.aux_loss, r.gradient_norm)) for r in results]
         numbers = torch.stack(tensors).tolist() if tensors else []

@@ -24,7 +24,7 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Return whether this rank evaluates, and writes checkpoints and records."""
+        """Whether this rank evaluates, and writes checkpoints and records."""
         return self.rank == 0
 
     def from_first(self, compute: Callable[[], float]) -> float:
@@ -58,7 +58,6 @@ def process_group(device: torch.device) -> Iterator[Ranks]:
     """Join the process group that the environment describes in the variables of ``torchrun``.
 
     Gradients are summed by NCCL on GPUs and by gloo on a CPU; CPU tensors always go through gloo.
-    Of several GPUs each rank takes that of its local rank.
 
     Source: https://docs.pytorch.org/docs/stable/elastic/run.html, "Environment Variables".
     """

@@ -34,7 +34,7 @@ from ablate.data.segmentation import (
 from ablate.data.tokenizer import EOS, PAD, UNK, Tokenizer, TokenizerPair
 from ablate.measuring.workload import Workload
 from ablate.registry import build, choose
-from ablate.training.plan import BatchStream, count_steps
+from ablate.training.step import BatchStream, count_steps
 from tests.data.test_prepare import folder, run_spec
 from tests.data.test_tokenizer import HARD
 from tests.data.texts import corpus_text

@@ -20,7 +20,7 @@ from ablate.runner.probe import n_rounds_of
 from ablate.runner.schedule import Limits, schedule
 from ablate.runner.task import Task
 from ablate.store import Store
-from ablate.training.engines import shards
+from ablate.training.engines import data_parallel
 from tests.runner.conftest import (
     EXPERIMENT,
     MEASURED,
@@ -63,10 +63,10 @@ CudaGraph.forward_backward = fail
 """
 
 WRONG = """
-from ablate.training.engines import shards
+from ablate.training.engines import data_parallel
 from ablate.training.engines.data_parallel import DataParallel
 
-shards._FEWEST_TOKENS = 40
+data_parallel._FEWEST_TOKENS = 40
 update = DataParallel.update
 
 def err(self):
@@ -79,7 +79,7 @@ DataParallel.update = err
 """
 
 FULL = """
-from ablate.training.engines.eager import Eager
+from ablate.training.engines.contract import Eager
 
 forward_backward = Eager.forward_backward
 
@@ -186,7 +186,7 @@ def test_a_run_whose_engine_fails_is_the_run_of_the_eager_engine(
     (tmp_path / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(schedule_module, "rows_to_probe", lambda *_: [])
-    monkeypatch.setattr(shards, "_FEWEST_TOKENS", 40)
+    monkeypatch.setattr(data_parallel, "_FEWEST_TOKENS", 40)
     backend = Local([Device("cpu")], changed_worker(code))
     monkeypatch.setattr(completion, "open_backend", lambda *_: backend)
     # A CPU captures nothing and so is refused; what fails here is its part of the engine

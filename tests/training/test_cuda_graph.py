@@ -19,11 +19,11 @@ from ablate.errors import EngineError, StoppedError
 from ablate.model import Transformer
 from ablate.parts.feed_forward import Relu
 from ablate.registry import slots
-from ablate.training import Progress, layers, loop, train
+from ablate.training import Progress, curve, loop, train
 from ablate.training.engines import Eager, SelfCheck, cuda_graph
 from ablate.training.engines.cuda_graph import CudaGraph
 from ablate.training.engines.self_check import compare
-from ablate.training.plan import BatchStream
+from ablate.training.step import BatchStream
 from ablate.training.weights import Weights
 from tests.fake_cuda import CudaMachine
 from tests.tiny import PARTS, mixed, mixtures, some_batch, thin, tiny
@@ -312,7 +312,7 @@ def test_the_host_waits_for_the_device_once_in_many_steps(
 ) -> None:
     """In a run in which every step has a row of the curve."""
     monkeypatch.setattr(SelfCheck, "after_step", lambda _: None)
-    monkeypatch.setattr(layers, "is_recorded", lambda _: False)  # some sixty steps of a long run
+    monkeypatch.setattr(curve, "is_recorded", lambda _: False)  # some sixty steps of a long run
     monkeypatch.setattr(loop, "_MAX_UNREAD_STEPS", 4)
     waits: list[int] = []
 

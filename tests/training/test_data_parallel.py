@@ -25,16 +25,17 @@ from ablate.model import Transformer
 from ablate.parts.feed_forward import Relu
 from ablate.parts.position.absolute import Shifted
 from ablate.registry import lookup
-from ablate.training.engines import Engine, make_engine
-from ablate.training.engines import shards as shards_module
-from ablate.training.engines.grad_worker import GradWorker, _to_shared_memory, share_weights
-from ablate.training.engines.shards import (
+from ablate.training.engines import Engine, data_parallel, make_engine
+from ablate.training.engines.data_parallel import (
+    GradWorker,
     Shard,
     ShardResult,
+    _to_shared_memory,
     compute_gradients,
     max_n_shards,
     n_shards,
     shard_batch,
+    share_weights,
     sum_results,
 )
 from ablate.training.gradient import StepInputs, forward_backward
@@ -48,8 +49,8 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="workers are forks
 @pytest.fixture
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Split batches of a few tokens too."""
-    monkeypatch.setattr(shards_module, "_FEWEST_TOKENS", 4)
-    monkeypatch.setattr(shards_module, "MAX_SHARDS", 4)
+    monkeypatch.setattr(data_parallel, "_FEWEST_TOKENS", 4)
+    monkeypatch.setattr(data_parallel, "MAX_SHARDS", 4)
 
 
 def engine_of(
@@ -166,7 +167,7 @@ def test_shared_memory_holds_copies_that_do_not_overlap() -> None:
 def test_shards_learn_as_eager_does(
     accumulate: int, loss_per: str, small_shards: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shards_module, "MAX_SHARDS", 2)
+    monkeypatch.setattr(data_parallel, "MAX_SHARDS", 2)
     expected, _ = losses("eager", accumulate=accumulate, loss_per=loss_per)
     actual, engine = losses("data_parallel", accumulate=accumulate, loss_per=loss_per)
     assert (engine.name, engine.note) == ("data_parallel", "")
@@ -329,9 +330,9 @@ def test_an_error_in_a_worker_is_raised_here(
 
 ORPHANED = """
 import os, signal
-from tests.training.test_data_parallel import engine_of, thin, shards_module, workers
+from tests.training.test_data_parallel import engine_of, thin, data_parallel, workers
 from tests.tiny import some_batch
-shards_module._FEWEST_TOKENS = 4
+data_parallel._FEWEST_TOKENS = 4
 engine = engine_of(thin("position", "none"))
 engine.cores = 4
 engine.step([some_batch()])

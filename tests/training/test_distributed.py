@@ -15,9 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 from ablate.model import Transformer
 from ablate.parts.feed_forward import Relu
 from ablate.parts.feed_forward.contract import AuxLosses
-from ablate.training.engines import Engine, make_engine
+from ablate.training.engines import Engine, data_parallel, make_engine
 from ablate.training.engines import distributed as distributed_module
-from ablate.training.engines import shards as shards_module
 from ablate.training.engines.distributed import Distributed
 from ablate.training.engines.self_check import compare
 from ablate.training.ranks import Ranks
@@ -212,8 +211,8 @@ class TestSeveralRanks:
             assert actual == pytest.approx(expected, abs=1e-5)
 
     def test_dropout_is_that_of_as_many_shards(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(shards_module, "_FEWEST_TOKENS", 10)
-        monkeypatch.setattr(shards_module, "MAX_SHARDS", 2)
+        monkeypatch.setattr(data_parallel, "_FEWEST_TOKENS", 10)
+        monkeypatch.setattr(data_parallel, "MAX_SHARDS", 2)
         expected, _ = losses("data_parallel", dropout=0.3)
         without, _ = losses("eager", dropout=0.3)
         actual, other = in_ranks(2, lambda _: losses("distributed", dropout=0.3)[0])

@@ -24,8 +24,7 @@ from ablate.training.engines.cuda_graph import CudaGraph
 from ablate.training.engines.factory import engine_of
 from ablate.training.engines.self_check import compare
 from ablate.training.gradient import forward_hidden
-from ablate.training.plan import BatchStream
-from ablate.training.step import StepConfig, make_optimizer, set_lr
+from ablate.training.step import BatchStream, StepConfig, make_optimizer, set_lr
 from tests import tape
 from tests.tiny import OBJECTIVES, PARTS, mixed, mixtures, some_batch, thin
 from tests.training.reversal import fresh, make_step_config, pairs, run_spec

@@ -21,8 +21,8 @@ from ablate.data.batches import Batches
 from ablate.registry import lookup
 from ablate.training.engines import Engine
 from ablate.training.engines.fully_sharded import FullySharded
-from ablate.training.engines.split_weights import ShardedWeights
 from ablate.training.ranks import Ranks
+from ablate.training.weights import ShardedWeights
 from tests.tiny import PAD, PARTS, mixed, mixtures, some_batch, thin, tiny
 from tests.training.in_ranks import in_ranks
 from tests.training.reversal import fresh, pairs, run, run_spec

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.model import Transformer
-from ablate.training.engines.fused_accumulation import FusedGradAccumulator
+from ablate.training.engines.cuda_graph import FusedGradAccumulator
 from ablate.training.gradient import StepInputs, forward_backward
 from tests.tape import Tape
 from tests.tiny import PARTS, mixed, mixtures, some_batch, thin

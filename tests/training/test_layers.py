@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ablate.training.layers import LayerRecorder, is_recorded, layer_of
+from ablate.training.curve import LayerRecorder, is_recorded, layer_of
 from ablate.training.weights import Weights
 from tests.training.reversal import run, run_spec
 

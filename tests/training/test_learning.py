@@ -17,8 +17,7 @@ from ablate.model import assemble
 from ablate.parts.schedule import Schedule
 from ablate.registry import build, lookup, slots
 from ablate.training.engines import Eager
-from ablate.training.plan import BatchStream
-from ablate.training.step import StepConfig, make_optimizer, set_lr
+from ablate.training.step import BatchStream, StepConfig, make_optimizer, set_lr
 from tests.tiny import MODEL_SLOTS, PARTS, TINY, choices
 
 pytestmark = pytest.mark.train

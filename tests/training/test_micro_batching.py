@@ -15,8 +15,7 @@ from ablate.data.batches import Batch, Batches, Encoded, Resampled
 from ablate.data.ragged import Ragged
 from ablate.data.tokenizer import PAD
 from ablate.training import train
-from ablate.training.engines import Engine, contract, make_engine
-from ablate.training.engines import shards as shards_module
+from ablate.training.engines import Engine, contract, data_parallel, make_engine
 from ablate.training.engines.contract import divide
 from ablate.training.step import StepConfig, StepResult
 from tests.tiny import OBJECTIVES, thin
@@ -28,7 +27,7 @@ ENGINES = ("eager", "data_parallel", "cuda_graph")
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the engine `data_parallel` cut batches of a few tokens too."""
-    monkeypatch.setattr(shards_module, "_FEWEST_TOKENS", 24)
+    monkeypatch.setattr(data_parallel, "_FEWEST_TOKENS", 24)
 
 
 def _batches() -> list[Batch]:

@@ -25,10 +25,9 @@ from ablate.parts.schedule import Schedule
 from ablate.registry import Choice, build, lookup, slots
 from ablate.training import TrainingResult, loop, train
 from ablate.training.candidates import draw_candidates
-from ablate.training.engines.eager import Eager
+from ablate.training.engines.contract import Eager
 from ablate.training.gradient import StepInputs, forward_backward
-from ablate.training.plan import count_steps
-from ablate.training.step import StepResult
+from ablate.training.step import StepResult, count_steps
 from tests.tiny import loss_of_sentences, scrambled, some_batch, tiny
 from tests.training.reversal import N_IDS, fresh, job, make_step_config, pairs, run, run_spec
 

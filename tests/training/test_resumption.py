@@ -20,7 +20,7 @@ from ablate.data.tokenizer import PAD
 from ablate.errors import DivergedError, StoppedError
 from ablate.training import Progress, TrainingResult, averaging, checkpoint, loop
 from ablate.training.curve import has_row
-from ablate.training.engines.eager import Eager
+from ablate.training.engines.contract import Eager
 from ablate.training.step import StepResult
 from ablate.writing import atomic_write
 from tests.training.reversal import pairs, run, run_spec

@@ -18,8 +18,7 @@ from ablate.data.tokenizer import PAD
 from ablate.errors import EngineError
 from ablate.model import Transformer
 from ablate.registry import lookup, slots
-from ablate.training.engines import Eager, Engine, SelfCheck, factory
-from ablate.training.engines import shards as shards_module
+from ablate.training.engines import Eager, Engine, SelfCheck, data_parallel, factory
 from ablate.training.engines.data_parallel import DataParallel
 from ablate.training.engines.self_check import (
     _Gradient,
@@ -36,7 +35,7 @@ from tests.training.test_engines import prepared
 @pytest.fixture(autouse=True)
 def _small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Split batches of a few tokens too."""
-    monkeypatch.setattr(shards_module, "_FEWEST_TOKENS", 4)
+    monkeypatch.setattr(data_parallel, "_FEWEST_TOKENS", 4)
 
 
 def engine_of(

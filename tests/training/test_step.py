@@ -15,8 +15,7 @@ from ablate.data.tokenizer import PAD
 from ablate.registry import slots
 from ablate.training.engines import Eager
 from ablate.training.engines.cuda_graph import CudaGraph
-from ablate.training.plan import BatchStream
-from ablate.training.step import StepResult, make_optimizer, set_lr
+from ablate.training.step import BatchStream, StepResult, make_optimizer, set_lr
 from tests.training.reversal import fresh, make_step_config, pairs, run_spec
 
 

@@ -1,7 +1,6 @@
 """Engines: how the steps of a training run are executed. What they compute is the same."""
 
-from ablate.training.engines.contract import Engine
-from ablate.training.engines.eager import Eager
+from ablate.training.engines.contract import Eager, Engine
 from ablate.training.engines.factory import (
     NAMES,
     OF_ONE_DEVICE,

@@ -22,8 +22,7 @@ OPTIONS: dict[str, str | int | bool | Callable[..., Any]] = {"fallback_random": 
 class Compiled(Engine):
     """Compiles the forward pass through both stacks once, for batches of any shape.
 
-    The output layer and the objective are not compiled: their logits are made a few rows at a time.
-    PyTorch caches the compiled code on disk, so that later runs with the same model start sooner.
+    The output layer and the objective are not compiled. PyTorch caches the code on disk.
 
     Source: Ansel et al. 2024, "PyTorch 2", ASPLOS, sec. 3 and 4.
     """
@@ -48,5 +47,4 @@ class Compiled(Engine):
 
 
 def _n_compiled() -> int:
-    """Return how many graphs this process has compiled so far."""
     return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])

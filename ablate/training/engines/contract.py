@@ -1,4 +1,4 @@
-"""The contract of engines: an optimizer step is the same sequence in all of them."""
+"""The contract of engines, in all of which a step is the same sequence; the eager engine."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from ablate.data.batches import Batch, Batches
 from ablate.data.tokenizer import PAD
 from ablate.model import Transformer
+from ablate.training.gradient import StepInputs, forward_backward
 from ablate.training.step import StepConfig, StepResult
 from ablate.training.weights import Weights
 
@@ -54,8 +55,7 @@ class Engine(ABC):
     def micro_batches(self, batches: Sequence[Batch], factor: int) -> list[Batch]:
         """Split ``batches`` for `step` into parts ``factor`` times smaller than its usual ones.
 
-        The step takes less memory. It is the same but for random draws, and for parts of the model
-        that depend on the batch as a whole.
+        The step is the same but for random draws, and parts that depend on the batch as a whole.
         """
         if factor == 1:
             return list(batches)
@@ -71,15 +71,12 @@ class Engine(ABC):
 
     @abstractmethod
     def forward_backward(self, batch: Batch, normalizer: int) -> Tensor:
-        """Add the gradient of a batch to that of the parameters.
+        """Add the gradient of a batch to that of the parameters; return its losses.
 
-        Returns:
-            Two losses, both summed over the target tokens, (2,): the objective's, and what parts
-            of the model add to it. The tensor is the caller's own. Before the gradient is taken,
-            the sum is divided by ``normalizer``.
-
-        Raises:
-            EngineError: if the process cannot go on with this engine.
+        Before the gradient is taken, the sum of the losses is divided by ``normalizer``. There are
+        two losses, both summed over the target tokens, (2,): the objective's, and what parts of the
+        model add to it. The tensor is the caller's own. An `EngineError` means that the process
+        cannot go on with this engine.
         """
 
     def step(self, batches: Sequence[Batch]) -> StepResult:
@@ -123,10 +120,9 @@ class Engine(ABC):
 
 
 def divide(batch: Batch, n: int) -> list[Batch]:
-    """Split a batch into ``n`` parts of as equal numbers of pairs as possible, but one at least.
+    """Split a batch into ``n`` parts of about equally many pairs, one at least, of its width.
 
-    The parts keep the width of the batch. Their tokens are counted on the device, for which the
-    host waits once per batch.
+    The host waits once, because the device counts the tokens.
     """
     n = min(n, batch.src.size(0))
     if n == 1:
@@ -139,3 +135,12 @@ def divide(batch: Batch, n: int) -> list[Batch]:
             *sides, n_tokens, batch.index.tensor_split(n), strict=True
         )
     ]
+
+
+class Eager(Engine):
+    """Runs every operation by itself. Supports every part and every device."""
+
+    name = "eager"
+
+    def forward_backward(self, batch: Batch, normalizer: int) -> Tensor:
+        return forward_backward(self.model, self.step_config, StepInputs.of(batch, normalizer))

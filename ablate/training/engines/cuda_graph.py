@@ -6,12 +6,13 @@ B batch, S source tokens, T target tokens.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from ablate.cuda_graphs import GraphCapturer
@@ -19,7 +20,6 @@ from ablate.data.batches import Batch
 from ablate.data.tokenizer import PAD
 from ablate.model import Transformer
 from ablate.training.engines.contract import Engine
-from ablate.training.engines.fused_accumulation import FusedGradAccumulator
 from ablate.training.gradient import StepInputs, forward_backward
 from ablate.training.step import StepConfig
 
@@ -29,17 +29,14 @@ _MOST_CAPTURES = 512  # each takes some MiB of the device
 class CudaGraph(Engine):
     """Computes a new shape eagerly, captures it the second time, and replays it from then on.
 
-    The batches of every epoch have the same numbers of rows and target tokens (see `Batches`), so
-    there are about as many captures as batches of distinct lengths, and one of clipping and the
-    update. They share one pool of memory.
+    Batches of every epoch have the same numbers of rows and target tokens (see `Batches`), so there
+    are about as many captures as batches of distinct lengths. They share one pool of memory.
 
     The update is captured for PyTorch's fused optimizers (`adam` and `adamw`), which keep
-    everything that it changes, and the learning rate, on the device. Others update eagerly, in a
-    few large kernels.
+    everything that it changes on the device. Others update eagerly, in a few large kernels.
 
-    On a CPU, which captures nothing, the steps are computed on the same buffers.
-
-    A run's own ``capturer`` is shared with decoding; by default the engine makes one.
+    On a CPU, which captures nothing, the steps are computed on the same buffers. A run shares its
+    ``capturer`` with decoding.
 
     Source: https://docs.pytorch.org/docs/stable/notes/cuda.html, "CUDA Graphs".
     """
@@ -118,9 +115,9 @@ class CudaGraph(Engine):
     def _update_with_tensor_lr(self, *, is_captured: bool) -> Tensor:
         """Update with learning rates in tensors, since a capture would never change a number.
 
-        Updates outside of a capture have them too: PyTorch rounds rates in tensors to single
-        precision, and a run that is continued must not depend on which of its updates are captured.
-        On a CPU ``capturable`` stays False, or PyTorch would warn that nothing is captured.
+        So do updates outside of a capture: PyTorch rounds rates in tensors to single precision, and
+        a continued run must not depend on which updates are captured. On a CPU ``capturable`` stays
+        False, or PyTorch would warn that nothing is captured.
         """
         groups = self.optimizer.param_groups
         before = [(group["lr"], group["capturable"]) for group in groups]
@@ -133,11 +130,7 @@ class CudaGraph(Engine):
                 group["lr"], group["capturable"] = rate, is_capturable
 
     def _run(self, work: GraphedCallable) -> Tensor:
-        """Run work: eagerly the first time, then by a replay of its capture.
-
-        Raises:
-            EngineError: if it cannot be captured.
-        """
+        """Run work: eagerly the first time, then by a replay of its capture."""
         if work.replay is None:
             if not work.is_warm or self.n_captures == _MOST_CAPTURES:
                 work.is_warm = True
@@ -150,13 +143,12 @@ class CudaGraph(Engine):
         return work.replay().clone()
 
     def _shape(self, batch: Batch) -> tuple[int, int, int]:
-        """Return the rows, source tokens and target tokens of a batch's buffers."""
+        """The rows, source tokens and target tokens of a batch's buffers."""
         n_rows, n_src = batch.src.shape
         return n_rows, min(padded_length(n_src), self.model.max_len), batch.tgt_in.size(1)
 
     @staticmethod
     def _make_inputs(n_rows: int, n_src: int, n_tgt: int, device: torch.device) -> StepInputs:
-        """Return inputs that are all padding."""
         src, tgt_in, tgt_out = (
             torch.full((n_rows, n), PAD, device=device) for n in (n_src, n_tgt, n_tgt)
         )
@@ -183,3 +175,96 @@ def padded_length(n: int) -> int:
     while n > 16 * step:
         step *= 2
     return -(-n // step) * step
+
+
+class FusedGradAccumulator:
+    """Casts all weights and adds all gradients of a step in a few kernels.
+
+    Autocast launches a kernel to cast each weight and each gradient, and autograd one to add each
+    gradient: a fifth of the kernels of a step in bf16 (results/benchmarks/launches.json). With bf16
+    the linear layers use copies of their weights, as autocast makes; other code that uses such a
+    weight gets the weight itself. The numbers are the same.
+    """
+
+    def __init__(self, model: nn.Module, precision: str) -> None:
+        self._weights = [p for p in model.parameters() if p.requires_grad]
+        # Not subclasses, whose forward may be another
+        self._linears = [module for module in model.modules() if type(module) is nn.Linear]
+        of_linears = [weight for linear in self._linears for weight in linear.parameters()]
+        self._copies: dict[Tensor, Tensor] = {
+            weight: weight.detach().bfloat16().requires_grad_(weight.requires_grad)
+            for weight in (of_linears if precision == "bf16" else ())
+        }
+        # Made once: of another object `torch.compile` would compile the model anew at every call
+        self._forwards = {
+            linear: partial(
+                _linear,
+                linear,
+                self._copies[linear.weight],
+                None if linear.bias is None else self._copies[linear.bias],
+            )
+            for linear in (self._linears if self._copies else ())
+        }
+
+    def __call__(self, backward_fn: Callable[[], Tensor], *, is_captured: bool) -> Tensor:
+        """Add a gradient, and return what ``backward_fn`` returns, which adds one to the weights.
+
+        In a call that is captured, all weights must have gradients, whose memory is reused.
+        """
+        sums: _Gradients = {weight: weight.grad for weight in self._weights}
+        _clear_gradients(self._weights)
+        try:
+            with self._use_copies():
+                losses = backward_fn()
+            self._add({weight: weight.grad for weight in self._weights}, sums, is_captured)
+            of_copies = {weight: copy.grad for weight, copy in self._copies.items()}
+            self._add(of_copies, sums, is_captured)
+        finally:
+            _clear_gradients(self._copies.values())
+            for weight, total in sums.items():
+                weight.grad = total
+        return losses
+
+    @contextmanager
+    def _use_copies(self) -> Iterator[None]:
+        if not self._copies:
+            yield
+            return
+        with torch.no_grad():
+            torch._foreach_copy_(list(self._copies.values()), list(self._copies))
+        for linear, forward in self._forwards.items():
+            linear.forward = forward  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            for linear in self._forwards:
+                del linear.forward
+
+    def _add(self, gradients: _Gradients, sums: _Gradients, is_captured: bool) -> None:
+        new = {weight: grad for weight, grad in gradients.items() if grad is not None}
+        weights, cast = list(new), list(new.values())
+        if any(x.dtype != w.dtype for w, x in new.items()):
+            cast = [torch.empty_like(x, dtype=w.dtype) for w, x in new.items()]
+            torch._foreach_copy_(cast, list(new.values()))
+        in_precision = dict(zip(weights, cast, strict=True))
+        old = {weight: total for weight in new if (total := sums[weight]) is not None}
+        if is_captured and len(old) < len(new):
+            raise RuntimeError("a weight has its first gradient in a capture")
+        if old:
+            torch._foreach_add_(list(old.values()), [in_precision[weight] for weight in old])
+        sums.update(in_precision | old)
+
+
+_Gradients = dict[Tensor, Tensor | None]
+
+
+def _linear(layer: nn.Linear, weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
+    """Compute ``layer``; where autocast is enabled, with the copies of its weights."""
+    if not torch.is_autocast_enabled(x.device.type):
+        return nn.Linear.forward(layer, x)
+    return functional.linear(x, weight, bias)
+
+
+def _clear_gradients(weights: Iterable[Tensor]) -> None:
+    for weight in weights:
+        weight.grad = None

@@ -16,18 +16,21 @@ from ablate.cuda_graphs import generator_of
 from ablate.data.batches import Batch
 from ablate.model import Transformer
 from ablate.training.engines.contract import Engine, divide
-from ablate.training.engines.shards import pop_gradients, trainable_parameters
-from ablate.training.gradient import StepInputs, backward_to_hidden
+from ablate.training.gradient import (
+    StepInputs,
+    backward_to_hidden,
+    pop_gradients,
+    trainable_parameters,
+)
 from ablate.training.step import StepConfig
 
 
 class Distributed(Engine):
     """Splits every batch over the ranks of a process group, and sums their gradients.
 
-    All ranks make the same batches in the same order; each computes its share of the pairs. Losses
-    are divided by the tokens or sentences of the whole step on all ranks, and then summed, so that
-    the step equals that of a single device. Gradients are exchanged once per step, during the
-    backward pass of its last batch.
+    All ranks make the same batches; each computes its share of the pairs. Losses are divided by the
+    tokens or sentences of the whole step, and then summed, so that the step is that of one device.
+    Gradients are exchanged once per step, during the backward pass of its last batch.
 
     Dropout: for each batch all ranks draw the same N seeds from the generator of the step, and rank
     r draws the masks of its share from the r-th seed.
@@ -68,7 +71,6 @@ class Distributed(Engine):
         return ForwardPass(self.model, self.step_config)
 
     def _parallelise(self, module: nn.Module) -> nn.Module:
-        """Return a module that calls ``module`` and exchanges the gradients of its weights."""
         # `find_unused_parameters` also keeps DDP from rebuilding its buckets after the first step,
         # after which a run that goes on from a checkpoint would sum in another order
         parallel = DistributedDataParallel(module, find_unused_parameters=True)
@@ -77,7 +79,6 @@ class Distributed(Engine):
         return parallel
 
     def _exchange(self, *, is_last: bool) -> AbstractContextManager[None]:
-        """Return the context of a batch's passes; gradients are exchanged with the last batch."""
         assert isinstance(self._parallel, DistributedDataParallel)
         return nullcontext() if is_last else self._parallel.no_sync()
 
@@ -102,9 +103,8 @@ class Distributed(Engine):
 class ForwardPass(nn.Module):
     """Forward, and backward through the output layer, as a module that DDP can wrap.
 
-    DDP expects one backward pass, and the output layer makes several, one for each chunk of the
-    logits. So the gradients of the output layer are removed from its weights, and enter that one
-    pass through views of the weights.
+    DDP expects one backward pass, and the output layer makes one for each chunk of the logits. So
+    its gradients are removed from its weights, and enter that one pass through views of them.
     """
 
     def __init__(self, model: Transformer, step_config: StepConfig) -> None:

@@ -1,8 +1,9 @@
-"""Names of engines, the engine that a run gets, and the random numbers that this one draws."""
+"""Engines by name: which one a run gets, what rules it out, and which random numbers it draws."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable, Iterator
 from typing import Literal, get_args
 
 import torch
@@ -11,15 +12,15 @@ from ablate.config.experiment import RunSpec, TrainingSpec
 from ablate.cuda_graphs import GraphCapturer
 from ablate.errors import SpecError
 from ablate.model import Transformer
+from ablate.parts.objective import Objective
+from ablate.parts.optimizer import Optimizer
+from ablate.registry import Part, build, label
 from ablate.training.engines.compiled import Compiled
-from ablate.training.engines.contract import Engine
+from ablate.training.engines.contract import Eager, Engine
 from ablate.training.engines.cuda_graph import CudaGraph
-from ablate.training.engines.data_parallel import DataParallel
+from ablate.training.engines.data_parallel import DataParallel, max_n_shards
 from ablate.training.engines.distributed import Distributed
-from ablate.training.engines.eager import Eager
 from ablate.training.engines.fully_sharded import FullySharded
-from ablate.training.engines.requirements import batch_dependence, capture_blocker
-from ablate.training.engines.shards import max_n_shards
 from ablate.training.step import StepConfig
 
 _OF_ONE_DEVICE: dict[str, type[Engine]] = {
@@ -36,13 +37,10 @@ SCHEMES: tuple[RandomDraws, ...] = get_args(RandomDraws)
 
 
 def resolve(name: str, device: str) -> str:
-    """Return the engine that ``name`` means on a kind of device.
+    """Return the engine that ``name`` means on a kind of device; a `SpecError` if it supports none.
 
     ``auto`` is `cuda_graph` on CUDA, where launching kernels is most of the cost at usual sizes,
     and `data_parallel` on a CPU.
-
-    Raises:
-        SpecError: if there is no such engine, or the device does not support it.
     """
     if name == "auto":
         return CudaGraph.name if device == "cuda" else DataParallel.name
@@ -57,11 +55,7 @@ def resolve(name: str, device: str) -> str:
 
 
 def engine_of(run: RunSpec, name: str) -> str:
-    """Return the engine of a run: on one device ``name``, as `resolve` returns it.
-
-    Raises:
-        SpecError: if that engine is for several devices.
-    """
+    """Return the engine of a run: on one device ``name``, as `resolve` returns it."""
     if run.devices_per_run > 1:
         return name if name == FullySharded.name else Distributed.name
     if name == FullySharded.name:
@@ -89,11 +83,7 @@ def make_engine(
     optimizer: torch.optim.Optimizer,
     capturer: GraphCapturer | None = None,
 ) -> Engine:
-    """Return an engine of that name, or the eager one if a part rules it out.
-
-    In the second case a warning and the engine's ``note`` name the part. `CudaGraph` has a capturer
-    of its own by default.
-    """
+    """Return an engine of that name; if a part rules it out, the eager one, with a ``note``."""
     reason = ""
     if name in (CudaGraph.name, Compiled.name):
         reason = capture_blocker(model, step_config.objective)
@@ -125,3 +115,35 @@ def random_draws(engine: str, training: TrainingSpec) -> RandomDraws:
     if engine == DataParallel.name and max_n_shards(training.batch_tokens) > 1:
         return "micro_batches"
     return "padded_batch" if engine == CudaGraph.name else "whole_batch"
+
+
+def batch_dependence(model: Transformer, objective: Objective) -> str:
+    """Return why the pairs of a batch depend on each other; empty if they do not.
+
+    Such a batch must not be computed in parts.
+    """
+    if model.encoder.layer_dropout or model.decoder.layer_dropout:
+        return "layer dropout leaves out a layer for the whole batch"
+    return _first_reason((part, part.batch_dependence) for part in _parts_of(model, objective))
+
+
+def capture_blocker(model: Transformer, objective: Objective | None = None) -> str:
+    """Return why a pass cannot be captured, without an objective one of decoding; else nothing."""
+    return _first_reason((part, part.capture_blocker) for part in _parts_of(model, objective))
+
+
+def shard_blocker(training: TrainingSpec) -> str:
+    """Return why the weights of a run cannot be split over devices; empty if they can."""
+    optimizer = build(Optimizer, training.optimizer, at="training.optimizer")
+    return _first_reason([(optimizer, optimizer.shard_blocker)])
+
+
+def _parts_of(model: Transformer, objective: Objective | None) -> Iterator[Part]:
+    yield from (module for module in model.modules() if isinstance(module, Part))
+    yield from (stack.mask for stack in (model.encoder, model.decoder))
+    if objective is not None:
+        yield objective
+
+
+def _first_reason(reasons: Iterable[tuple[Part, str]]) -> str:
+    return next((f"{label(type(part))} {reason}" for part, reason in reasons if reason), "")

@@ -18,20 +18,18 @@ from torch import Tensor, nn
 from ablate.data.batches import Batch
 from ablate.model import Transformer
 from ablate.training.engines.distributed import Distributed, ForwardPass
-from ablate.training.engines.split_weights import ShardedWeights
 from ablate.training.gradient import StepInputs, backward_to_hidden
 from ablate.training.step import StepConfig
+from ablate.training.weights import ShardedWeights
 
 
 class FullySharded(Distributed):
     """Makes the steps of `Distributed` for models whose state is too large for one device.
 
-    The ranks compute the same shares of a batch with the same dropout, but each has only its part
-    of the weights, the gradients and the optimizer's moments. The weights of a layer are gathered
-    before each use, forward and backward, and freed after it; those outside of layers, such as
-    tables, stay for the whole batch. Gradients are summed and split after every batch, because
-    whole ones would not fit into memory. The first rank has all weights at once when it evaluates,
-    and at the end.
+    Each rank has only its part of the weights, the gradients and the optimizer's moments. The
+    weights of a layer are gathered before each use and freed after it; those outside of layers stay
+    for the whole batch. Gradients are summed and split after every batch, because whole ones would
+    not fit into memory. The first rank has all weights when it evaluates, and at the end.
 
     The optimizer must treat every element of a weight by itself. There is no self-check, since one
     device cannot make the step. A weight that no batch of a step uses has a gradient of zeros.
@@ -110,8 +108,7 @@ def _hide(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 def _reveal(modules: Sequence[nn.Module], _: nn.Module, inputs: tuple[Any, ...]) -> Any:
     """Undo `_hide`, and give all weights of ``modules`` a gradient, of zeros if they are not used.
 
-    All ranks must exchange the gradients of the same weights, but a part may use some weights only
-    for batches of certain shapes.
+    All ranks must exchange the same gradients; a part may use a weight for some shapes only.
     """
     parameters = chain.from_iterable(module.parameters(recurse=False) for module in modules)
     weights = [weight for weight in parameters if weight.requires_grad]
@@ -138,11 +135,7 @@ class _ZerosForNone(torch.autograd.Function):
 
 
 class _ShardedPass(ForwardPass):
-    """Forward, and backward through the output layer, as a module for ``fully_shard``.
-
-    The gradients of the output layer stay in the gathered weights, where the backward pass adds
-    its own.
-    """
+    """A pass for ``fully_shard``: the output layer's gradients stay in the gathered weights."""
 
     def forward(self, inputs: StepInputs) -> list[Tensor]:
         self.losses, roots, self.gradients = backward_to_hidden(

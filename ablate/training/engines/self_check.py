@@ -17,8 +17,7 @@ from torch import Tensor
 from ablate.cuda_graphs import generator_of
 from ablate.data.batches import Batch
 from ablate.errors import EngineError
-from ablate.training.engines.contract import Engine
-from ablate.training.engines.eager import Eager
+from ablate.training.engines.contract import Eager, Engine
 from ablate.training.step import set_lr
 
 TOLERANCE = {"fp32": 1e-3, "bf16": 3e-2}
@@ -34,11 +33,10 @@ class SelfCheck:
     """Compares one step of an engine with the same step of the eager engine.
 
     After the engine has first computed a gradient in its own way, both compute the gradient of that
-    batch from the same weights and the same random numbers, or in evaluation mode if the engine
-    draws other numbers. Then both make an update with the engine's gradient, from the same state of
-    the optimizer. The check compares the loss, the gradient of every weight, the gradient norm, and
-    every weight after the update. The run goes on bit for bit as without it. The cost is the time
-    of two steps, and copies of weights, gradients and the optimizer's state in the host's memory.
+    batch from the same weights and random numbers, or in evaluation mode if the engine draws other
+    numbers. Then both make an update with the engine's gradient, from the same state of the
+    optimizer. The run goes on bit for bit as without it. The cost is the time of two steps, and
+    copies of weights, gradients and the optimizer's state in the host's memory.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -46,11 +44,7 @@ class SelfCheck:
         self._is_due = not isinstance(engine, Eager)
 
     def after_step(self) -> None:
-        """Make the comparison, if it is due.
-
-        Raises:
-            EngineError: if the steps differ.
-        """
+        """Make the comparison, if it is due; an `EngineError` says how the steps differ."""
         batch = self._engine.last_engine_batch
         if batch is None or not self._is_due:
             return
@@ -63,10 +57,7 @@ class SelfCheck:
 def compare(engine: Engine, batch: Batch) -> None:
     """Compare a step of an engine, which has made one, with the eager engine's.
 
-    The state of the run is restored.
-
-    Raises:
-        EngineError: if they differ.
+    The state of the run is restored. An `EngineError` says how they differ.
     """
     batch = engine.pad_batch(batch)
     snapshot = _Snapshot(engine)
@@ -110,7 +101,6 @@ class _Gradient:
 
     @cached_property
     def norm(self) -> float:
-        """The norm of the gradients together."""
         return math.hypot(*(float(x.norm()) for x in self.gradients if x is not None))
 
 
@@ -153,7 +143,6 @@ def _gradient_difference(
 def _update_difference(
     names: Sequence[str], before: Sequence[Tensor], own: _Update, eager: _Update
 ) -> str:
-    """Return which difference exceeds its tolerance; empty if none does."""
     if not math.isfinite(eager.norm):
         return ""
     if not abs(own.norm - eager.norm) <= _UPDATE_TOLERANCE * eager.norm:
@@ -167,7 +156,6 @@ def _update_difference(
 
 
 def _percentage(norm: Tensor, reference: Tensor) -> str:
-    """Return the norm of a difference, relative to that of ``reference``."""
     return f"{float(norm / reference.norm().clamp(min=1e-30)):.2%}"
 
 
@@ -221,7 +209,6 @@ class _Snapshot:
 
 
 def _generators(device: torch.device) -> list[torch.Generator]:
-    """Return the host's generator, and the device's if that is another."""
     host = torch.default_generator
     return [host] if device.type == "cpu" else [host, generator_of(device)]
 
@@ -231,10 +218,7 @@ def _on_host(x: Tensor) -> Tensor:
 
 
 def _containers(tree: Any) -> Iterator[Any]:
-    """Yield nested dicts and lists.
-
-    Those of a parameter's state are the optimizer's own: its state dict does not copy them.
-    """
+    """Yield nested dicts and lists: those of a parameter's state are the optimizer's own."""
     yield tree
     for value in _values(tree):
         if isinstance(value, dict | list):
