@@ -1,7 +1,8 @@
 """Worker processes: one for every worker slot, each on its device, for one group at a time.
 
-The baseline comes first, then the longest groups, so that the last groups are short. If devices
-differ in memory, groups that fit on few of them are planned before those that fit on more.
+The baseline comes first, then the longest groups, so that the last groups are short (list
+scheduling by longest processing time: Graham 1969, SIAM J. Appl. Math. 17(2)). If devices differ in
+memory, groups that fit on few of them come before those that fit on more.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Pool:
     def run(
         self, groups: Iterable[TaskGroup], *, is_exclusive: bool = False, shares_cores: bool = True
     ) -> Iterator[TaskOutcome]:
-        """Execute all tasks, as `WorkerPool` says, on the devices that `plan` chooses."""
+        """Execute all tasks, as `WorkerPool` says."""
         waiting = list(groups)
         while waiting or self._busy:
             while pair := self._next(waiting, is_exclusive=is_exclusive):
@@ -104,7 +105,7 @@ class Pool:
     def _handle(
         self, worker: _Worker, process: WorkerProcess, message: Message
     ) -> Iterator[TaskOutcome]:
-        """Handle a message of a worker; yield the outcomes of tasks that have ended with it."""
+        """Yield the outcomes of tasks that have ended with a message of a worker."""
         if worker not in self._busy or worker.process is not process:
             return  # an idle process has ended
         if isinstance(message, ProcessExited):
@@ -188,14 +189,12 @@ class Pool:
                     of_nodes.setdefault(worker.device.node, []).append(worker)
                 chosen = next((each[:n] for each in of_nodes.values() if len(each) >= n), None)
                 return (waiting.pop(number), chosen) if chosen else None
-        workers = [*free, *self._busy]
-        memories = [self._memory_mib[worker.device] for worker in workers]
-        shares = plan(waiting, memories, [worker.seconds_left for worker in workers])
-        firsts = {share[0]: worker for share, worker in zip(shares, free, strict=False) if share}
-        if not firsts:
-            return None
-        number = min(firsts)
-        return waiting.pop(number), [firsts[number]]
+        memories = [self._memory_mib[worker.device] for worker in (*free, *self._busy)]
+        for worker in free:
+            number = next_group(waiting, self._memory_mib[worker.device], memories)
+            if number is not None:
+                return waiting.pop(number), [worker]
+        return None
 
     def _start(self, group: TaskGroup, workers: Sequence[_Worker]) -> None:
         worker, *reserved = workers
@@ -227,29 +226,20 @@ class _Worker:
         self._n_devices = 1  # that the process sees
         self._start = start
         self.n_cores = 1  # of the CPU, that the group may keep busy
-        self._ends = 0.0
         self._messages = messages
         self._started: tuple[WorkerProcess, threading.Thread] | None = None
 
     @property
     def process(self) -> WorkerProcess:
-        """Return the process that has been started."""
         assert self._started is not None, "a busy worker has a process"
         return self._started[0]
 
     @property
     def is_ready(self) -> bool:
-        """Return whether the process is running; to start one takes seconds."""
+        """Whether the process is running; to start one takes seconds."""
         return self._started is not None and self.process.is_running
 
-    @property
-    def seconds_left(self) -> float:
-        """Return how long the group will take, as far as that is known; 0 without one."""
-        return max(0.0, self._ends - time.monotonic()) if self.unfinished else 0.0
-
     def begin(self, group: TaskGroup) -> None:
-        """Send the tasks to the process; start one if none is running."""
-        self._ends = time.monotonic() + sum(task.seconds for task in group)
         self.unfinished = {task.key: task for task in group}
         self.shared_device = len(group) > 1
         self.largest, self._failed, self._must_restart = {}, None, False
@@ -283,7 +273,6 @@ class _Worker:
         self.process.begin(group)
 
     def ended(self, ending: TaskFinished) -> TaskOutcome:
-        """Return how a task of the group ended."""
         task = self.unfinished.pop(ending.key)
         if ending.failure in ("memory", "engine"):
             self._failed = task
@@ -339,34 +328,18 @@ def priority(group: TaskGroup) -> tuple[bool, float]:
     return not is_first, -sum(task.seconds for task in group)
 
 
-def plan(
-    waiting: Sequence[TaskGroup], memories: Sequence[float], seconds_left: Sequence[float]
-) -> list[list[int]]:
-    """Return which of the ``waiting`` groups each device executes, in the order of `priority`.
-
-    Of the groups that fit on the same devices, the longest goes to the device that is free first
-    (list scheduling by longest processing time: Graham 1969, SIAM J. Appl. Math. 17(2)). A group of
-    unknown duration counts as the longest. Of devices that are free at the same time, the first in
-    the order of ``memories``, in MiB, is taken.
-    """
-    seconds = [-priority(group)[1] for group in waiting]
-    longest = max((s for s in (*seconds, *seconds_left) if 0.0 < s < math.inf), default=1.0)
-    seconds = [min(each, longest) for each in seconds]
-    busy_for = [min(each, longest) for each in seconds_left]
+def next_group(
+    waiting: Sequence[TaskGroup], memory_mib: float, memories: Collection[float]
+) -> int | None:
+    """Return which of the ``waiting`` groups a device of this memory executes next, if any fits."""
     least = [least_memory(sum(task.memory_mib for task in group), memories) for group in waiting]
-    shares: list[list[int]] = [[] for _ in memories]
 
     def urgency(number: int) -> tuple[bool, float, float]:
-        return priority(waiting[number])[0], -least[number], -seconds[number]
+        is_later, duration = priority(waiting[number])
+        return is_later, -least[number], duration
 
-    for number in sorted(range(len(waiting)), key=urgency):
-        device = min(
-            (device for device, memory in enumerate(memories) if memory >= least[number]),
-            key=lambda device: busy_for[device],
-        )
-        busy_for[device] += seconds[number]
-        shares[device].append(number)
-    return [sorted(share, key=lambda number: priority(waiting[number])) for share in shares]
+    fitting = (number for number in range(len(waiting)) if least[number] <= memory_mib)
+    return min(fitting, key=urgency, default=None)
 
 
 def least_memory(needed_mib: float, memories: Collection[float]) -> float:

@@ -20,7 +20,7 @@ from ablate.runner import pool as pool_module
 from ablate.runner.backends.contract import Backend
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device, DeviceFacts, memory_mib
-from ablate.runner.pool import Pool, plan
+from ablate.runner.pool import Pool, next_group
 from ablate.runner.schedule import Limits, pack_tasks, schedule
 from ablate.runner.streams import MOST_ON_CUDA
 from ablate.runner.task import Message, ProcessExited, Task, TaskGroup
@@ -189,32 +189,32 @@ def _waiting(make: MakeTask, *groups: tuple[str, float, float]) -> list[TaskGrou
 LARGE, SMALL_GPU = 80 * GIB, 16 * GIB
 
 
-def test_large_devices_keep_to_large_runs_while_these_take_longest(task: MakeTask) -> None:
+def test_large_devices_keep_to_large_runs(task: MakeTask) -> None:
     waiting = _waiting(task, ("small", 1, 90.0), ("large", 60, 50.0), ("larger", 60, 60.0))
-    assert plan(waiting, [LARGE, SMALL_GPU], [0.0, 0.0]) == [[2, 1], [0]]
-    assert plan(waiting, [LARGE, SMALL_GPU], [0.0, 200.0]) == [[0, 2, 1], []]
-    assert plan(waiting, [LARGE, LARGE], [0.0, 0.0]) == [[0], [2, 1]]
+    assert next_group(waiting, LARGE, [LARGE, SMALL_GPU]) == 2
+    assert next_group(waiting, SMALL_GPU, [LARGE, SMALL_GPU]) == 0
+    assert next_group(waiting, LARGE, [LARGE, LARGE]) == 0
 
 
 def test_the_baseline_goes_before_longer_runs_and_larger_ones(task: MakeTask) -> None:
     waiting = _waiting(task, ("long", 60, 90.0), ("baseline", 1, 5.0), ("baseline", 1, 6.0))
-    assert plan(waiting, [LARGE], [0.0]) == [[2, 1, 0]]
-    assert plan(waiting, [LARGE, SMALL_GPU], [0.0, 0.0]) == [[2, 0], [1]]
+    assert next_group(waiting, LARGE, [LARGE, SMALL_GPU]) == 2
+    assert next_group(waiting, SMALL_GPU, [LARGE, SMALL_GPU]) == 2
     probes = [(replace(group[0], action="probe"),) for group in waiting]
-    assert plan(probes, [LARGE], [0.0]) == [[0, 2, 1]]
+    assert next_group(probes, LARGE, [LARGE]) == 0
 
 
 def test_runs_of_unknown_or_excessive_memory_go_to_the_largest_devices(task: MakeTask) -> None:
     unknown = [(task(f"unknown {number}"),) for number in range(3)]
     for waiting in (unknown, _waiting(task, *[("too large", 100, 1.0)] * 3)):
-        assert plan(waiting, [SMALL_GPU, 79 * GIB, LARGE], [0.0] * 3) == [[], [0, 2], [1]]
-        assert plan(waiting, [SMALL_GPU], [0.0]) == [[0, 1, 2]]  # the others are lost
+        memories = [SMALL_GPU, 79 * GIB, LARGE]
+        assert [next_group(waiting, memory, memories) for memory in memories] == [None, 0, 0]
+        assert next_group(waiting, SMALL_GPU, [SMALL_GPU]) == 0  # the others are lost
 
 
 def test_runs_of_unknown_length_count_as_the_longest(task: MakeTask) -> None:
     waiting = _waiting(task, ("short", 1, 1.0), ("long", 1, 9.0), ("unknown", 1, math.inf))
-    assert plan(waiting, [LARGE, LARGE], [0.0, 0.0]) == [[1, 0], [2]]
-    assert plan(waiting, [LARGE, LARGE], [math.inf, 0.0]) == [[2], [1, 0]]
+    assert next_group(waiting, LARGE, [LARGE]) == 2
 
 
 def test_what_is_known_of_a_run_reaches_the_worker(task: MakeTask) -> None:
