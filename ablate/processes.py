@@ -16,13 +16,6 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _PAUSE_S = 0.001
 _STACK_S = 0.1  # that a process has for its stack
-_STATES = {
-    "T": "is stopped (SIGSTOP)",
-    "t": "is stopped by a debugger",
-    "D": "waits for a device or a file system",
-}
-"""States in /proc in which a process does not handle signals."""
-
 STACK_SIGNAL = signal.SIGUSR1
 """Makes a process of a worker print its Python stack. Slurm sends SIGUSR2 and SIGTERM."""
 
@@ -30,8 +23,7 @@ STACK_SIGNAL = signal.SIGUSR1
 def die_with_parent(parent: int | None = None) -> None:
     """Make Linux kill this process when its parent ends in any way; forks do not inherit this.
 
-    If the parent with that id has ended before, this process ends at once; without the id that goes
-    unnoticed.
+    If the parent with that id has ended before, this process ends at once.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -54,7 +46,7 @@ def die_with_writer() -> None:
 
 @contextmanager
 def signal_blocked(number: signal.Signals) -> Iterator[None]:
-    """Block a signal for this thread while the block lasts; processes started in it inherit it."""
+    """Block a signal for this thread; processes started in the block inherit that."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
     try:
         yield
@@ -75,8 +67,7 @@ def descendants(pid: int) -> list[int]:
 def kill_tree(pid: int) -> None:
     """Kill a process and, on Linux, its descendants.
 
-    They end with their parents by themselves, but for one that was stopped before it asked for
-    that: it would hold the locks that it has inherited.
+    One that was stopped before it asked to end with its parent would hold the locks it inherited.
     """
     for each in (pid, *descendants(pid)):
         with suppress(ProcessLookupError):
@@ -88,31 +79,24 @@ def print_stacks_on_signal() -> None:
     faulthandler.register(STACK_SIGNAL, file=2)
 
 
-def request_stacks(pid: int) -> list[str]:
+def request_stacks(pid: int) -> None:
     """Send `STACK_SIGNAL` to a process and its descendants, if they print their stacks; on Linux.
 
-    One after another: ranks share a log, and stacks are written piece by piece. Returns the
-    processes that cannot handle it, with the reason.
+    One after another: ranks share a log, and stacks are written piece by piece.
     """
-    unable = []
     for each in (pid, *descendants(pid)):
         with suppress(OSError, KeyError):  # it has ended
             lines = Path(f"/proc/{each}/status").read_text(encoding="utf-8").splitlines()
             status = dict(line.split(":", 1) for line in lines)
-            state = status["State"].split()[0]
-            if state in _STATES:
-                unable.append(f"process {each} {_STATES[state]}: it prints no stack")
-            elif int(status["SigCgt"], 16) >> (STACK_SIGNAL - 1) & 1:
+            if int(status["SigCgt"], 16) >> (STACK_SIGNAL - 1) & 1:
                 os.kill(each, STACK_SIGNAL)
                 time.sleep(_STACK_S)
-    return unable
 
 
 def is_true_within(seconds: float, condition: Callable[[], bool]) -> bool:
     """Return whether ``condition`` returns True within some seconds.
 
-    It is called every millisecond or so, because it may give the other runs of a process their
-    turns: each of these makes one step from call to call.
+    It is called every millisecond or so: it may let other runs of the process make a step.
     """
     until = time.monotonic() + seconds
     while not (is_true := condition()) and time.monotonic() < until:

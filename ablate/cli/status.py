@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ def status(results: options.Results = options.RESULTS, as_json: options.AsJson =
 
     sessions = api.status(results)
     if as_json:
-        echo_json([session.to_json() for session in sessions])
+        echo_json([asdict(session) for session in sessions])
     else:
         print_sessions(sessions, results)
 

@@ -33,7 +33,7 @@ class DeviceFacts:
 
     @property
     def names(self) -> tuple[str, str]:
-        """Return what machines must share for the speeds of their runs to be comparable."""
+        """What machines must share for the speeds of their runs to be comparable."""
         return self.hardware["device_name"], self.hardware["cpu_kind"]
 
 
@@ -56,9 +56,9 @@ class Device:
         """Return the environment in which a process sees only this device and `others`.
 
         A process gets one CPU thread, however many runs there are: the last digits of sums depend
-        on the number of threads, and the same run must always give the same numbers. Further cores
-        are used by further processes (engine `data_parallel`). The C library keeps freed memory
-        for the next step; otherwise the system would have to provide it page by page at every step.
+        on the number of threads. Further cores are used by further processes (engine
+        `data_parallel`). The C library keeps freed memory for the next step, which the system would
+        provide page by page.
         """
         gpus = [] if self.index is None else [self.index, *self.others]
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")  # by the driver's names
@@ -109,7 +109,7 @@ def find(names: str) -> tuple[Device, ...]:
 
 
 def check_name(names: str) -> None:
-    """Raise unless devices can be called so, whether or not the machine has them."""
+    """Raise a `DeviceError` unless devices can be called so, on whatever machine."""
     if not re.fullmatch(r"auto|cpu|cuda(: *\d+ *(, *\d+ *)*)?", names, re.ASCII):
         raise DeviceError(f"no device is called {names!r}; say auto, cpu, cuda, or cuda:0,2")
 
@@ -176,7 +176,7 @@ def n_cores() -> int:
 
 
 def _quota() -> float:
-    """Return the cores that the control groups grant (version 2 or 1), infinite without a limit."""
+    """Return the cores that the control groups grant (version 2), infinite without a limit."""
     limits, own = [float("inf")], "/"
     with suppress(OSError):
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
@@ -186,8 +186,4 @@ def _quota() -> float:
         with suppress(OSError, ValueError):  # of a group without a limit it is "max"
             quota, period = map(int, (each / "cpu.max").read_text(encoding="ascii").split())
             limits.append(quota / period)
-    with suppress(OSError):
-        files = [_CGROUPS / "cpu" / f"cpu.cfs_{name}_us" for name in ("quota", "period")]
-        quota, period = (int(file.read_text(encoding="ascii")) for file in files)
-        limits += [quota / period] if quota > 0 else []
     return min(limits)

@@ -28,8 +28,6 @@ _NARROW = 80  # columns below which the time left stands first
 
 @dataclass
 class _Running:
-    """A task at work, with its last heartbeat, and when that and its phase began."""
-
     task: Task
     device: Device
     since: float
@@ -40,7 +38,7 @@ class _Running:
 
     @property
     def share(self) -> float:
-        """Return how much of the training is done, 0 to 1."""
+        """How much of the training is done, 0 to 1."""
         progress = self.heartbeat.progress
         return 0.0 if progress is None else progress.step / progress.n_steps
 
@@ -126,8 +124,7 @@ class Display(ProgressListener):
 class PlainDisplay(Display):
     """Lines for a file or a pipe: a run's start, its progress, its end.
 
-    Progress is printed every tenth of a run, and at least every two minutes: a thread prints it
-    while no heartbeat comes, and while no task is at work.
+    Progress is printed every tenth of a run, and by a thread at least every two minutes.
     """
 
     def __init__(

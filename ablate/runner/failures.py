@@ -60,8 +60,8 @@ class RankLostError(RunError):
 def failure_of(error: BaseException) -> Failure:
     """Return what kind of failure an exception is.
 
-    Lack of memory is looked for first, in the causes of the exception too: a capture that ran out
-    of memory raises an `EngineError`, and would succeed with more memory.
+    Lack of memory is looked for first, in its causes too: a capture that ran out of memory raises
+    an `EngineError`, and would succeed with more memory.
     """
     if isinstance(error, RankLostError):
         return error.failure

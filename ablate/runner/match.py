@@ -53,9 +53,9 @@ def matched_rows(experiment: Experiment) -> Iterator[Row]:
 def match_key(experiment: Experiment, row: Row, corpus_fingerprint: str) -> str:
     """Return 16 hex digits for what a value matched by measurement is the answer to.
 
-    Machine, engine and the precision that ``auto`` means are no part of it, although the time
-    depends on them: the value is part of the row's spec, so that runs and tables on all machines
-    must have the one that was measured first. The stored match names the machine.
+    Machine, engine and the meaning of ``auto`` are no part of it, although the time depends on
+    them: the value is part of the row's spec, so that runs on all machines must have the one that
+    was measured first. The stored match names the machine.
     """
     assert experiment.match is not None
     specs = [each.spec for each in (experiment.rows[0], row)]
@@ -91,7 +91,7 @@ def match_by_counting(experiment: Experiment) -> Experiment:
 def with_solutions(experiment: Experiment, value_for: Callable[[Row], int | None]) -> Experiment:
     """Return an experiment whose rows have the values that match them to the baseline.
 
-    ``value_for`` returns the value of a row, or None if the row is not changed, or raises an
+    ``value_for`` returns the value of a row, None if it is not changed, or raises an
     `UnmatchedError`. A `SpecError` names every row that cannot be matched.
     """
     values: dict[str, int | None] = {}
@@ -231,7 +231,6 @@ class CostCounter:
         self._prepared: dict[tuple[str | int | None, ...], tuple[Prepared, Batches]] = {}
 
     def __call__(self, run: RunSpec) -> float:
-        """Return the count for one run."""
         choices = run.corpus.model_dump_json(), run.tokenizer.model_dump_json()
         max_len, batch_tokens = run.model.dims.max_len, run.training.batch_tokens
         key = (*choices, max_len, batch_tokens, run.training.teacher)

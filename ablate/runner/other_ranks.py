@@ -1,8 +1,7 @@
 """The other ranks of a run on several devices: started by the first one, and ended with it.
 
-The first rank, which does the task, starts the others with the environment that ``torchrun`` gives
-to its ranks, so that they also work where that starts them all (`ablate.runner.rank`). A worker
-does not use ``torchrun``, which would import PyTorch anew for every rank; a fork has it.
+They get the environment of ``torchrun``, so that they also work where that starts them all
+(`ablate.runner.rank`); ``torchrun`` itself would import PyTorch anew for every rank.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class Pool:
                     self._listener.stalled(task, Silence(due.seconds, due.seconds_left))
                 if not worker.unfinished:
                     self._listener.note(f"a worker on {worker.device}: {reason}")
-                worker.process.print_stacks(reason)
+                worker.process.print_stacks()
             elif due.action == "kill":
                 worker.stalled = f"{reason}; its process was killed"
                 append_to_log(worker.log, worker.stalled)

@@ -118,11 +118,10 @@ def record_sections(probe: Mapping[str, Any]) -> dict[str, Any]:
 def probe_one(task: Task, store: Store, report: Report) -> None:
     """Measure one round of a row, and save the result.
 
-    The first round saves what `measuring.probe` returns; ``session``; facts about the corpus:
-    ``n_src`` and ``n_tgt``, the sizes of the vocabularies, ``batches_per_epoch``, and
-    ``target_tokens_per_batch``, a mean; and the task's fallbacks. Each further round appends its
-    speeds to the lists in ``rounds`` and updates the medians. The rounds of earlier sessions are in
-    ``earlier``, since the row may share these sessions with other rows.
+    The first round saves what `measuring.probe` returns, the ``session``, facts about the corpus
+    (vocabulary sizes, batches per epoch, mean target tokens per batch), and the task's fallbacks.
+    Each further round appends its speeds to the lists in ``rounds`` and updates the medians. Rounds
+    of ``earlier`` sessions stay, since the row may share these with other rows.
     """
     spec = RunSpec.model_validate(task.spec)
     prepared = prepare(spec, task.corpus_fingerprint, task.teacher_sha256)
@@ -202,15 +201,13 @@ def measure_in_turns(
     n_devices: int,
     budget: Callable[[], float],
 ) -> dict[str, Task]:
-    """Measure ``rows`` round-robin, in reverse order every other round.
+    """Measure ``rows`` round-robin, in reverse order every other round, ``n_devices`` at a time.
 
     In the first round a row that fails is repeated as `retry` says, and later rounds use the task
     that succeeded; a row that fails for good is left out of them. The duration of the second round
     decides how many rounds there will be: after the first, ``budget`` returns the seconds for the
-    others, summed over devices. ``n_devices`` rows are measured at the same time.
-
-    Returns:
-        The last attempt at each row in the first round, by its key.
+    others, summed over devices. Returns the last attempt at each row in the first round, by its
+    key.
     """
     session = new_session()
     attempts = {task.key: replace(task, session=session) for task in rows}
@@ -306,7 +303,6 @@ def most_devices(tasks: Iterable[Task]) -> int:
 
 
 def _follow_probe(task: Task, ranks: Ranks) -> None:
-    """Execute a probe's part for a rank other than the first."""
     _measure(task, prepare(RunSpec.model_validate(task.spec)), ranks, lambda: None)
 
 
@@ -342,7 +338,6 @@ def _retry_probe(
 
 
 def _probes(tasks: Iterable[Task]) -> dict[str, Task]:
-    """Return a probe of every row, by its key."""
     rows: dict[str, Task] = {}
     for task in tasks:
         probe = replace(task, action="probe", key=task.probe, eager_key="")
@@ -351,7 +346,6 @@ def _probes(tasks: Iterable[Task]) -> dict[str, Task]:
 
 
 def _add_speed(task: Task, store: Store) -> None:
-    """Write the speed of a row into the record of a run that is done."""
     with store.lock(task.key):
         record = store.load(task.key)
         if record is not None:  # which another call may have removed since

@@ -64,10 +64,9 @@ _version = cache(version)  # called for every task; it reads the metadata from d
 
 @cache
 def git() -> dict[str, Any]:
-    """Return the commit of this code and whether the code differs from it.
+    """Return the commit of this code, and whether the code differs from it; None if unknown.
 
-    An installed package has them from the checkout that it was built in; both are None if it was
-    built in none.
+    An installed package has them from the checkout that it was built in.
     """
     if _git("ls-files", "--error-unmatch", "version.py") is None:
         try:
@@ -92,8 +91,7 @@ def facts_of(device: Device) -> DeviceFacts:
 def stale_reason(record: Mapping[str, Any], device: Device) -> str | None:
     """Return why a record is not of this code and machine, in words; None if it is.
 
-    A run's identity covers its spec and not the code that executed it: a record made before a
-    change of the code is no evidence about the code after it.
+    A run's identity covers its spec and not the code that executed it.
     """
     if (record.get("git") or {}).get("code") != code_digest():
         return "the code has changed since"
@@ -138,7 +136,6 @@ def other_machine(record: Mapping[str, Any], device: Device) -> str | None:
 
 @cache
 def _present(device: Device) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the versions and the hardware of a device."""
     return versions(), hardware_of(device)
 
 

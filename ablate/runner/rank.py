@@ -26,8 +26,7 @@ from ablate.training.ranks import process_group, rank_of_environment
 def main(file: Path) -> int:
     """Execute this rank's part of the run; return the exit status.
 
-    A rank that finds the run finished ends at once. All ranks find the same: the first one cannot
-    finish it before the others have joined.
+    A rank that finds the run finished ends at once, and all ranks find the same.
     """
     task = Task.from_line(file.read_text(encoding="utf-8"))
     rank, n = rank_of_environment()

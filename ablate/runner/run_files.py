@@ -86,9 +86,8 @@ def write(bundle: Bundle, results: Path) -> None:
 def store_outputs(task: Task, bundle: Bundle) -> None:
     """Write the outputs of a task on another machine into its store: a whole run, or none.
 
-    A run that another process has finished meanwhile stays as it is. Of any other, what the other
-    machine did not have, or has removed, is removed here too: the run would go on from it. If a
-    file cannot be written, the run has no record, so that it is made again.
+    A run that another process has finished meanwhile stays. Of any other, what the other machine
+    did not have, or has removed, is removed here too: the run would go on from it.
     """
     store = Store(task.results)
     if task.action == "probe":
@@ -111,7 +110,7 @@ def store_outputs(task: Task, bundle: Bundle) -> None:
 
 
 def _read_fallbacks(folder: Path) -> dict[str, Any]:
-    """Return the fallbacks that a checkpoint was made with; none if there is no checkpoint.
+    """Return the fallbacks that a checkpoint was made with, if there is one.
 
     If the file is damaged, they are unknown, and the run begins anew.
     """

@@ -58,9 +58,8 @@ def schedule(
     Speeds are compared within a session. So a row that has no session in common with the baseline
     is measured again together with it, even if its runs are done; their records get the new speeds.
 
-    A run that has finished before, in any experiment, is not repeated unless its task is `fresh`. A
-    run that fails, or whose worker dies, is repeated as `retry` says. If it fails for good, its
-    record says so, and the others go on.
+    A run that has finished before, in any experiment, is not repeated unless its task is `fresh`.
+    One that fails is repeated as `retry` says; if it fails for good, its record says so.
 
     The ``tasks`` are the requested training runs, done or not, those of the baseline first. When a
     user stops the schedule, every worker has ended by the time of the `KeyboardInterrupt`.
@@ -123,8 +122,7 @@ def _rejoin(
 def _note_replacement(task: Task, again: Task, store: Store) -> Task:
     """Return ``again``; if its hash is another one, note that in the record of ``task``.
 
-    If another call has finished the run of ``task`` meanwhile, that one stands, and is returned. A
-    call that is making it now replaces the note by its own record.
+    If another call has finished the run of ``task`` meanwhile, that one stands, and is returned.
     """
     if again.key == task.key:
         return again
@@ -172,10 +170,10 @@ def pack_tasks(
 ) -> list[TaskGroup]:
     """Return the groups of tasks that share a process, in the order of ``tasks``.
 
-    As many runs share a process, and with it a GPU, as its speed and its memory allow:
-    ``runs_at_once`` returns how many runs like a task are faster side by side. A group fits into
-    `USABLE` of every device that has room for any of its tasks; unknown needs count as fitting.
-    None of the groups that may be at work at the same time gets more than its share.
+    As many runs share a process, and with it a GPU, as ``runs_at_once`` (how many runs like a task
+    are faster side by side) and memory allow: a group fits into `USABLE` of every device that has
+    room for any of its tasks; unknown needs count as fitting. No group that may be at work at the
+    same time gets more than its share.
     """
     n_most = min(-(-len(tasks) // n_worker_slots), MOST_ON_CUDA)
 
@@ -239,8 +237,7 @@ def outcome_text(record: dict[str, Any]) -> str:
 def _final_record(outcome: TaskOutcome, store: Store) -> dict[str, Any]:
     """Return the record that a worker wrote; if it wrote none, write that of a failure.
 
-    If a worker died at once, the stored record may be that of an earlier attempt. A run that is not
-    made afresh had none that was finished: such a one was written before the worker died.
+    If a worker died at once, the stored record may be that of an earlier attempt.
     """
     task, record = outcome.task, store.load(outcome.task.key)
     if record is not None and is_finished(record) and not task.fresh:

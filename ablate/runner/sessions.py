@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -63,10 +62,6 @@ class Session:
     failures: list[str] = field(default_factory=list)  # the last ones, with the reason
     seconds: float = 0.0  # how long the call had been at work by then, by a monotonic clock
     is_alive: bool = True  # whether the call goes on; if not, it was killed
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return asdict(self)
 
 
 class SessionFile(ForwardingListener):
@@ -147,7 +142,7 @@ class SessionFile(ForwardingListener):
         self._session.running = [running for running, _ in self._running.values()]
         self._session.updated, self._session.seconds = now(), present - self._began
         with suppress(StoreError):  # on a full disk; the runs report that themselves
-            write_whole(self._file, json.dumps(self._session.to_json(), indent=1) + "\n")
+            write_whole(self._file, json.dumps(asdict(self._session), indent=1) + "\n")
         self._next_at = self._timer() + _EVERY_S
 
 

@@ -25,8 +25,8 @@ c10/cuda/CUDAStream.cpp, kStreamsPerPool)."""
 class Interleaver:
     """Runs functions in threads of which only one is active at a time, each in its turn.
 
-    Each function has its own state of PyTorch's random generators and, on CUDA, its own stream. So
-    the numbers of a function do not depend on the others.
+    Each has its own state of PyTorch's random generators and, on CUDA, its own stream, so that its
+    numbers do not depend on the others.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -96,8 +96,8 @@ class Interleaver:
 class _RandomState:
     """The state of PyTorch's generators, for one of several functions that use them.
 
-    On CUDA the generator has a state object for each: captured graphs draw from the state that was
-    current at their capture, and several of them may be executed at the same time.
+    On CUDA the generator has a state object for each: captured graphs draw from that of their
+    capture, and several of them may be executed at the same time.
     """
 
     def __init__(self, device: torch.device) -> None:

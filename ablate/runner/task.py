@@ -70,22 +70,22 @@ class Task:
 
     @property
     def seed(self) -> int:
-        """Return the run's seed."""
+        """The run's seed."""
         return self.spec["seed"]
 
     @property
     def training(self) -> TrainingSpec:
-        """Return how the run is trained."""
+        """How the run is trained."""
         return RunSpec.model_validate(self.spec).training
 
     @property
     def n_devices(self) -> int:
-        """Return how many devices it computes on together."""
+        """How many devices it computes on together."""
         return self.spec.get("devices_per_run", 1)
 
     @property
     def fallbacks(self) -> dict[str, Any]:
-        """Return the fields that differ from the request because that failed."""
+        """The fields that differ from the request because that failed."""
         changes: dict[str, Any] = {}
         if self.micro_batch_factor > 1:
             changes["micro_batch_factor"] = self.micro_batch_factor
@@ -96,8 +96,7 @@ class Task:
     def with_fallbacks(self, changes: Mapping[str, Any]) -> Task:
         """Return the task with the fallbacks of another one, and the isolation that they need.
 
-        With the eager engine it may be another run, because that may draw other random numbers;
-        engines of several devices draw the same.
+        With the eager engine it may be another run, which may draw other random numbers.
         """
         task = self
         if changes.get("engine_note"):
@@ -115,7 +114,7 @@ class Task:
 
     @property
     def log(self) -> Path:
-        """Return the file for everything that the process prints."""
+        """The file for everything that the process prints."""
         if self.action == "probe":
             return self.results / "probes" / f"{self.key}.log"
         return self.results / "runs" / self.key / "log.txt"
@@ -283,8 +282,7 @@ class ForwardingListener(ProgressListener):
 class Report(Protocol):
     """Is called in a worker with the phase of a task, in a word or two.
 
-    ``progress`` is given while training, ``largest_batch``, in sentences, where work on batches
-    begins.
+    ``progress`` is given while training, ``largest_batch`` where work on batches begins.
     """
 
     def __call__(

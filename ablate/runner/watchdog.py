@@ -43,8 +43,6 @@ class Overdue(Generic[Worker]):
 
 @dataclass
 class _Watched:
-    """What is known of a worker."""
-
     heard_at: float  # when its last heartbeat came
     phases: dict[str, str]  # of its tasks, by their keys
     # keys of the tasks with a heartbeat within their present phase
@@ -61,13 +59,12 @@ def silence_text(seconds: float, phases: Sequence[str]) -> str:
 class Watchdog(Generic[Worker]):
     """Measures how long each worker has been silent, and says what is to be done.
 
-    The limit is that of the task of a worker whose phase allows the most: tasks of one process take
-    turns, so that one may be silent because of another. Times in which this process was stopped
-    itself do not count: between two calls of `overdue`, at most five seconds do.
-
-    The limit is ``stall_after``, or `FACTOR` times the longest silence so far in this phase, of any
-    worker, but at least `FEWEST_S`, or `FIRST_S` in a phase from which the worker has sent nothing
-    yet; and ``delay_s`` more, that heartbeats may take to arrive.
+    The limit is that of the task of a worker whose phase allows the most, because tasks of one
+    process take turns: ``stall_after``, or `FACTOR` times the longest silence so far in this phase,
+    of any worker, but at least `FEWEST_S`, or `FIRST_S` in a phase from which the worker has sent
+    nothing yet; and ``delay_s`` more, that heartbeats may take to arrive. Times in which this
+    process was stopped itself do not count: between two calls of `overdue`, at most five seconds
+    do.
     """
 
     def __init__(
@@ -83,12 +80,10 @@ class Watchdog(Generic[Worker]):
         self._ticked_at = timer()
 
     def watch(self, worker: Worker, keys: Iterable[str]) -> None:
-        """Watch a worker that begins tasks with these keys."""
         self._tick()
         self._watched[worker] = _Watched(self._now, dict.fromkeys(keys, STARTING))
 
     def forget(self, worker: Worker) -> None:
-        """Watch a worker no longer, as when it has ended."""
         self._watched.pop(worker, None)
 
     def heard(self, worker: Worker, key: str, phase: str) -> None:
@@ -112,7 +107,6 @@ class Watchdog(Generic[Worker]):
             watched.heard_at, watched.n_actions = self._now, 0
 
     def ended(self, worker: Worker, key: str) -> None:
-        """Note that a task of a worker has ended."""
         if worker in self._watched:
             self._watched[worker].phases.pop(key, None)
             self.answered(worker)

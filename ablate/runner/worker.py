@@ -2,10 +2,10 @@
 
 An empty line ends a group, whose tasks take turns; a later number changes how many cores it may
 keep busy. Importing PyTorch takes seconds: on Linux each group gets a fork of this process, which
-has not computed anything, so that no group affects the next one. The process executes a group
-itself, and then ends, on other systems; to measure memory, which a fork shares; and if an import
-has opened a GPU, which no fork can use. The exit status of a group is 0 when all tasks have sent
-how they ended, 1 when the failure of one ended the process of all, and 130 when it was stopped.
+has not computed anything. The process executes a group itself, and then ends, on other systems; to
+measure memory, which a fork shares; and if an import has opened a GPU, which no fork can use. The
+exit status of a group is 0 when all tasks have sent how they ended, 1 when the failure of one ended
+the process of all, and 130 when it was stopped.
 """
 
 from __future__ import annotations
@@ -141,7 +141,6 @@ def _end_at_once(status: int) -> NoReturn:
 
 
 def _execute_group(tasks: Sequence[Task], send: _Send) -> int:
-    """Do the tasks of a group; return the exit status."""
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
@@ -258,10 +257,7 @@ class _Cores:
         return min(self._n_granted, self._n_present)
 
     def listen(self) -> None:
-        """Read changes; end the process when standard input, and so the parent, has ended.
-
-        `die_with_parent` does that on Linux alone, and not if the parent died before.
-        """
+        """Read changes; end the process when standard input, and so the parent, has ended."""
         for line in iter(_standard_input().readline, b""):
             self._n_granted = int(line)
         os._exit(1)

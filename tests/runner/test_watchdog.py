@@ -176,7 +176,7 @@ class Silent(FakeProcess):
         while True:
             yield self._sent.get()
 
-    def print_stacks(self, reason: str) -> None:
+    def print_stacks(self) -> None:
         self.calls.append("print_stacks")
 
     def abort(self) -> None:

@@ -168,7 +168,7 @@ def test_a_worker_that_still_imports_prints_where_it_waits(tmp_path: Path, task:
     process = LocalProcess(Device("cpu"), job.log, command)
     try:
         while "torch.py" not in job.log.read_text(encoding="utf-8"):
-            process.print_stacks("")
+            process.print_stacks()
             time.sleep(0.05)
     finally:
         process.kill()

@@ -39,10 +39,7 @@ class BackendRequest:
 
 
 class Backend(ABC):
-    """Executes tasks, on this machine or on a cluster.
-
-    A module of this package has a function ``open_backend``, which returns one.
-    """
+    """Executes tasks, on this machine or on a cluster; its module has an ``open_backend``."""
 
     # One device for each process that may be at work at the same time. All are of one kind, so that
     # the speeds of rows can be compared; those on other machines have `facts`, determined there.
@@ -60,21 +57,18 @@ class Backend(ABC):
         """
 
     def reattach(self, tasks: Sequence[Task], listener: ProgressListener) -> Iterable[TaskOutcome]:
-        """Yield the outcomes of those of some runs, and of their probes, that are still running.
-
-        Earlier calls have left them so; there are none unless overridden.
-        """
+        """Yield the outcomes of tasks and their probes that earlier calls have left running."""
         return ()
 
     def detach(self, work: Sequence[Sequence[TaskGroup]]) -> None:
         """Submit lists of groups, each for one job that runs without this process.
 
-        A `DetachedError` then says how to follow the jobs. Nothing happens unless overridden.
+        A `DetachedError` then says how to follow the jobs. By default nothing happens.
         """
         return
 
     def close(self) -> None:
-        """Release the resources of the backend; nothing unless overridden."""
+        """Release the resources of the backend."""
         return
 
 
@@ -86,13 +80,8 @@ class WorkerPool(Protocol):
     ) -> Iterator[TaskOutcome]:
         """Execute all tasks, the first groups first; yield each outcome when its task has ended.
 
-        Args:
-            groups: tasks that share a process, in the order of their `priority`.
-            is_exclusive: whether a group must have its device for itself.
-            shares_cores: whether running groups may use the cores of idle worker slots.
-
-        Raises:
-            RunError: if no worker slot is left.
+        ``is_exclusive``: a group must have its device for itself. ``shares_cores``: running groups
+        may use the cores of idle worker slots. A `RunError` says that no worker slot is left.
         """
 
 
@@ -116,8 +105,8 @@ class WorkerProcess(Protocol):
     def messages(self) -> Iterator[Message]:
         """Yield the messages of the process; the last is a `ProcessExited`, once it has ended."""
 
-    def print_stacks(self, reason: str) -> None:
-        """Append a reason, if the log is of another machine, and its Python stacks to its log."""
+    def print_stacks(self) -> None:
+        """Append its Python stacks to its log."""
 
     def abort(self) -> None:
         """Kill a process that has stopped working; `messages` reports that, with what is left."""

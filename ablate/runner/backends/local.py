@@ -20,7 +20,6 @@ from ablate.runner.task import (
     ProcessExited,
     ProgressListener,
     TaskGroup,
-    append_to_log,
     parse_message,
 )
 
@@ -98,9 +97,8 @@ class LocalProcess:
             yield message
         yield ProcessExited(self._process.wait())
 
-    def print_stacks(self, reason: str) -> None:
-        for line in request_stacks(self._process.pid):
-            append_to_log(self.log, line)
+    def print_stacks(self) -> None:
+        request_stacks(self._process.pid)
 
     def abort(self) -> None:
         self.kill()

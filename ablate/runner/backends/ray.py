@@ -221,8 +221,8 @@ class RayProcess:
             yield self._exited(error)
         self.kill()
 
-    def print_stacks(self, reason: str) -> None:
-        self._relay.print_stacks.remote(reason)
+    def print_stacks(self) -> None:
+        self._relay.print_stacks.remote()
 
     def abort(self) -> None:
         self._relay.abort.remote()

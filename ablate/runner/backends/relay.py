@@ -16,7 +16,7 @@ from ablate.runner.backends.local import LocalProcess
 from ablate.runner.devices import Device, DeviceFacts
 from ablate.runner.provenance import code_digest, facts_of, versions
 from ablate.runner.run_files import Bundle, outputs_of, write
-from ablate.runner.task import Message, ProcessExited, Task, TaskFinished, TaskGroup, append_to_log
+from ablate.runner.task import Message, ProcessExited, Task, TaskFinished, TaskGroup
 from ablate.writing import remove_tree
 
 
@@ -60,9 +60,8 @@ class RelayedMessage:
 class Relay:
     """A Ray actor that starts a worker process on its node and forwards messages both ways.
 
-    The driver calls all methods but `receive` one at a time, and `receive` concurrently. If the
-    folder of results does not have the same path on this node (``is_shared``), each group gets a
-    temporary folder, which is removed when the group has ended.
+    The driver calls all methods but `receive` one at a time, and `receive` concurrently. Without
+    the driver's folder of results (``is_shared``), each group gets a temporary one.
     """
 
     def __init__(self, device: Device, *, is_shared: bool, serves_one_group: bool) -> None:
@@ -98,13 +97,10 @@ class Relay:
         if self._process is not None:
             self._process.grant(n_cores)
 
-    def print_stacks(self, reason: str) -> None:
+    def print_stacks(self) -> None:
         """Let the process print its Python stacks into its log."""
-        if self._process is None:
-            return
-        if not self._is_shared:
-            append_to_log(self._process.log, reason)
-        self._process.print_stacks(reason)
+        if self._process is not None:
+            self._process.print_stacks()
 
     def abort(self) -> None:
         """Kill the process; its exit is a message like others, with the outputs of its tasks."""
@@ -140,11 +136,7 @@ class Relay:
         return group
 
     def _forward_messages(self, log: Path, is_started: threading.Event) -> None:
-        """Start the process and forward its messages.
-
-        The process is killed when the thread that started it ends (`ablate.processes`), so that
-        one thread does both.
-        """
+        """Start the process and forward its messages, in one thread: the process ends with it."""
         try:
             self._process = process = LocalProcess(self._device, log)
         except OSError as error:
@@ -160,7 +152,6 @@ class Relay:
         process.close()
 
     def _outputs(self, message: Message) -> dict[str, Bundle]:
-        """Return the outputs of the tasks that have ended with a message, by their keys."""
         if self._is_shared:
             return {}
         if isinstance(message, TaskFinished) and message.key in self._unfinished:
