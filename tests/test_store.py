@@ -148,9 +148,6 @@ def test_translations_are_read_line_by_line_and_damage_is_noticed(store: Store) 
     file.write_bytes(content + b"e\n")
     with pytest.raises(StoreError, match=r"hypotheses\.test\.txt: is damaged"):
         store.translations(record, "test")
-    file.write_bytes(b"\xff\n")
-    with pytest.raises(StoreError, match=r"hypotheses\.test\.txt: cannot be read: 'utf-8'"):
-        store.translations({"hash": RUN}, "test")
 
 
 def test_a_folder_that_is_a_file_is_an_error_of_the_store(store: Store) -> None:

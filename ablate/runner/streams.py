@@ -42,8 +42,6 @@ class Interleaver:
         An `EngineError` does: it leaves the process unusable, so that the others end with one, too.
         """
         n = len(functions)
-        if self._device.type == "cuda" and n > MOST_ON_CUDA:
-            raise ValueError(f"{n} runs in one process; a GPU takes {MOST_ON_CUDA}")
         self._order.extend(range(n))
         self._turns = [threading.Semaphore(0) for _ in functions]
         self._wake_next()

@@ -14,7 +14,6 @@ from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
 
 import pytest
 import torch
@@ -23,8 +22,8 @@ from torch import distributed
 from ablate.api.selection import hash_of
 from ablate.config import RunSpec, load
 from ablate.errors import DivergedError, RunError, SpecError, StoppedError
+from ablate.runner import other_ranks, rank
 from ablate.runner import other_ranks as ranks_module
-from ablate.runner import rank
 from ablate.runner.backends.local import Local
 from ablate.runner.check import check, check_devices
 from ablate.runner.devices import Device, DeviceFacts
@@ -37,8 +36,7 @@ from ablate.runner.task import Heartbeat, Message, ProcessExited, Task, TaskFini
 from ablate.store import Store
 from ablate.training import Progress, loop
 from ablate.training import ranks as training_ranks
-from ablate.training.engines.distributed import Distributed
-from ablate.training.ranks import Ranks
+from ablate.training.ranks import ALONE, Ranks
 from tests.runner.conftest import (
     MEASURED,
     SMALL,
@@ -176,12 +174,6 @@ def test_there_must_be_as_many_devices_as_a_run_asks_for(tmp_path: Path) -> None
         check_devices(experiment, [Device("cpu", node="a"), Device("cpu", node="b")])
 
 
-def test_all_rows_have_as_many_devices(tmp_path: Path) -> None:
-    rows = "variants:\n  more: {devices_per_run: 4}\n"
-    with pytest.raises(SpecError, match="not for one row; put it at the top level"):
-        load(_experiment(tmp_path, "relu", rows))
-
-
 @pytest.fixture
 def start_rank(make: Make, store: Store, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], int]:
     """Start one of the two ranks of a run as torchrun does; return its exit status."""
@@ -232,11 +224,6 @@ def _sleep(task: Task, ranks: Ranks) -> None:
     """Be a rank that does not answer."""
     ranks.from_first(lambda: 0.0)
     time.sleep(60)
-
-
-def _fail(task: Task, ranks: Ranks) -> None:
-    """Be a rank that ends early."""
-    raise ValueError("a reason")
 
 
 SLEEPY = """
@@ -308,22 +295,6 @@ class TestWithProcesses:
         finish(make("cut"), store)
         assert_same(store, "cut", "whole")
 
-    def test_what_goes_wrong_in_another_rank_is_the_reason(
-        self, make: Make, store: Store, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        own = os.getpid()
-        compute = Distributed.forward_backward
-
-        def fail_elsewhere(self: Distributed, *args: Any) -> Any:
-            if os.getpid() != own:
-                raise MemoryError("no room")
-            return compute(self, *args)
-
-        monkeypatch.setattr(Distributed, "forward_backward", fail_elsewhere)
-        with pytest.raises(RankLostError, match="rank 1 of 2: MemoryError: no room") as lost:
-            finish(make("cut"), store)
-        assert lost.value.failure == "memory"
-
     def test_a_rank_that_does_not_answer_is_not_waited_for_without_end(
         self, make: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -338,24 +309,6 @@ class TestWithProcesses:
         with pytest.raises(RankLostError, match="the ranks have lost each other"):
             wait()
         assert _other_ranks(os.getpid()) == []
-
-    def test_a_first_rank_that_does_not_notice_a_loss_ends_with_the_reason(
-        self, make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        monkeypatch.setattr(ranks_module, "_GRACE_S", 0.1)
-
-        def wait() -> None:
-            with (tmp_path / "log").open("w") as log:
-                os.dup2(log.fileno(), sys.stderr.fileno())
-            with joined_ranks(make("blind"), _fail):
-                time.sleep(60)
-
-        process = multiprocessing.get_context("fork").Process(target=wait)
-        process.start()
-        process.join(30)
-        assert process.exitcode == 1
-        last = (tmp_path / "log").read_text(encoding="utf-8").splitlines()[-1]
-        assert last == "rank 1 of 2: ValueError: a reason"
 
     def test_a_killed_rank_disturbs_no_packed_group_and_is_repeated(
         self, task: MakeTask, make: Make, diary: Diary, store: Store
@@ -408,3 +361,125 @@ class TestWithProcesses:
         for _ in ("trains", "finds the run done"):
             subprocess.run([*start, *ranks], check=True, timeout=120, env=environment)
             assert_same(store, "torchrun", "whole")
+
+
+@pytest.fixture
+def three(task: MakeTask) -> Task:
+    return task("three", spec={"seed": 1, "devices_per_run": 3})
+
+
+def add(ranks: Ranks) -> float:
+    """Return the sum of 10 to the power of each rank, which all ranks compute together."""
+    x = torch.tensor(10.0**ranks.rank)
+    distributed.all_reduce(x)
+    return x.item()
+
+
+def add_and_write(task: Task, ranks: Ranks) -> None:
+    total = add(ranks)
+    time.sleep(0.2)  # what ranks do after the last exchange is waited for
+    (task.results / f"{ranks.rank} of {ranks.n}").write_text(f"{total} by {os.getpid()}")
+
+
+def add_and_fail(task: Task, ranks: Ranks) -> None:
+    if ranks.rank == 1:
+        raise MemoryError("no room")
+    add(ranks)
+
+
+def add_and_wait(task: Task, ranks: Ranks) -> None:
+    add(ranks)
+    (task.results / str(os.getpid())).touch()
+    time.sleep(60)
+
+
+def never(task: Task, ranks: Ranks) -> None:
+    raise AssertionError("there is no other rank to start")
+
+
+def test_the_ranks_are_processes_that_compute_together(
+    three: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MASTER_PORT", "of somebody else")
+    before = dict(os.environ)
+    with joined_ranks(three, add_and_write) as ranks:
+        assert (ranks.rank, ranks.n) == (0, 3)
+        assert add(ranks) == 111
+    assert os.environ == before
+    assert not distributed.is_initialized()
+    written = [(three.results / f"{rank} of 3").read_text().split(" by ") for rank in (1, 2)]
+    assert [total for total, _ in written] == ["111.0", "111.0"]
+    assert len({os.getpid(), *(int(process) for _, process in written)}) == 3
+
+
+def test_one_device_starts_nothing(task: MakeTask) -> None:
+    with joined_ranks(task("one"), never) as ranks:
+        assert ranks == ALONE
+        assert not distributed.is_initialized()
+
+
+def test_ranks_that_torchrun_has_started_start_no_others(
+    task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
+    for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_PORT": store.port}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    with joined_ranks(task("two", spec={"seed": 1, "devices_per_run": 2}), never) as ranks:
+        assert (ranks.rank, ranks.n) == (0, 1)
+        assert add(ranks) == 1
+    assert not distributed.is_initialized()
+
+
+def test_the_first_ranks_own_error_is_the_reason(three: Task) -> None:
+    error = DivergedError("the loss of step 3 is nan")
+
+    def fail() -> None:
+        with joined_ranks(three, add_and_wait) as ranks:
+            add(ranks)
+            while len(list(three.results.iterdir())) < 2:
+                time.sleep(0.01)
+            raise error
+
+    with pytest.raises(DivergedError) as raised:
+        fail()
+    assert raised.value is error
+    assert raised.value.__cause__ is None
+    for file in three.results.iterdir():  # the others have ended
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(file.name), 0)
+
+
+def test_another_ranks_error_is_the_reason_for_the_loss_of_it(
+    three: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(other_ranks, "_GRACE_S", 5.0)
+
+    def lose() -> None:
+        with joined_ranks(three, add_and_fail) as ranks:
+            add(ranks)
+
+    with pytest.raises(RankLostError, match=r"^rank 1 of 3: MemoryError: no room$") as lost:
+        lose()
+    assert lost.value.failure == "memory"
+    assert isinstance(lost.value.__cause__, RuntimeError)
+
+
+def test_a_first_rank_that_does_not_notice_a_loss_ends_with_the_reason(
+    task: MakeTask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(other_ranks, "_GRACE_S", 0.1)
+    two = task("two", spec={"seed": 1, "devices_per_run": 2})
+
+    def wait() -> None:
+        sys.stderr = (tmp_path / "log").open("w", buffering=1)
+        with joined_ranks(two, add_and_fail):
+            time.sleep(60)
+
+    process = multiprocessing.get_context("fork").Process(target=wait)
+    process.start()
+    process.join(30)
+    assert process.exitcode == 1
+    last = (tmp_path / "log").read_text(encoding="utf-8").splitlines()[-1]
+    assert last == "rank 1 of 2: MemoryError: no room"

@@ -1,29 +1,202 @@
-"""One run: how it ends when something goes wrong. tests/cli see it go right."""
+"""What a run reports on its way, and what its record says of how it was made."""
 
 from __future__ import annotations
 
+import csv
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 
 import ablate.data
 import ablate.decoding
 import ablate.parts  # noqa: F401 - with the two above, every part is registered
 from ablate.config import RunSpec
+from ablate.data.batches import Batches
 from ablate.data.prepare import prepare
-from ablate.errors import DataError, DivergedError, EngineError, StoppedError
+from ablate.data.tokenizer import PAD
+from ablate.decoding import translate
+from ablate.errors import DamagedFileWarning, DataError, DivergedError, EngineError, StoppedError
+from ablate.registry import load_plugin, temporary_registrations
 from ablate.runner import provenance, run
 from ablate.runner.devices import Device
 from ablate.runner.run import run_one
-from ablate.runner.task import Task
+from ablate.runner.task import WAITING, Task
 from ablate.store import Store
 from tests.runner.conftest import SMALL, MakeTask, finish, small_spec
+from tests.runner.test_matching import PLUGIN
 
-pytestmark = pytest.mark.e2e
+PHASES = ["reading the corpus", "training", "measuring dev"]
+TESTS = ["test", "test_long", "test_novel"]
+
+
+def test_phases_are_reported_and_every_batch_that_is_evaluated_or_translated(
+    task: MakeTask, store: Store
+) -> None:
+    phases: list[str] = []
+    batches: dict[str, int] = {}
+    largest: list[int | None] = []
+
+    def report(phase: str, progress: Any = None, largest_batch: int | None = None) -> None:
+        if progress is None:
+            phases.append(phase)
+            largest.append(largest_batch)
+
+    def goes_on() -> None:
+        batches[phases[-1]] = batches.get(phases[-1], 0) + 1
+
+    small = task("none", spec=small_spec())
+    record = run_one(small, store, report, lambda: False, goes_on=goes_on)
+    translations = [f"translating {name}" for name in TESTS]
+    assert phases == [WAITING, *PHASES, *translations]
+    spec = RunSpec.model_validate(small.spec)
+    prepared = prepare(spec)
+    splits = [prepared.dev, *prepared.tests.values()]
+    n_batches = [
+        len(list(Batches(split, spec.training.batch_tokens, PAD).in_order())) for split in splits
+    ]
+    with (store.path(small.key) / "curve.csv").open(encoding="utf-8") as file:
+        n_evaluations = sum(bool(row["dev_nll"]) for row in csv.DictReader(file))
+    assert batches["training"] == n_evaluations * n_batches[0]
+    assert batches["measuring dev"] == n_batches[0]
+    for phase, n in zip(translations, n_batches[1:], strict=True):
+        assert batches[phase] > n, "a batch is translated, and its references are scored"
+    order = Batches(prepared.train, spec.training.batch_tokens, PAD).of_epoch(0, 0)
+    assert largest[2] == max(map(len, order.epoch(spec.seed, 0)))
+    assert all(seconds == round(seconds, 3) for seconds in record["timings"].values())
+    text = prepared.text
+    assert (record["corpus"]["src"], record["corpus"]["tgt"]) == (text.src, text.tgt)
+    assert text.src != text.tgt
+    assert set(record["timings"]) == {
+        f"{phase.replace(' ', '_')}_seconds" for phase in (*PHASES, *translations)
+    }
+
+
+def test_the_speed_of_a_row_is_in_the_records_of_its_runs(task: MakeTask, store: Store) -> None:
+    small = task("none", spec=small_spec(), probe="measured")
+    speeds = {"train_target_tokens_per_second": 7.0, "decode_sentences_per_second": 3.0}
+    store.save_probe("measured", {**speeds, "session": "today", "train_peak_mib": 9.0, "n_src": 5})
+    record = run_one(small, store, lambda *_: None, lambda: False)
+    assert record["speed"] == {**speeds, "session": "today"}
+    assert record["memory"] == {"train_peak_mib": 9.0}
+
+
+def test_the_record_says_in_how_many_parts_batches_were_computed(
+    task: MakeTask, store: Store
+) -> None:
+    def division(spec: dict[str, Any], factor: int) -> Any:
+        divided = replace(task(f"parts {factor}", spec=spec), micro_batch_factor=factor)
+        return run_one(divided, store, lambda *_: None, lambda: False)["micro_batching"]
+
+    note = "each micro-batch draws dropout of its own"
+    mixed = {
+        **SMALL["model"],
+        "feed_forward": {"name": "mixture_of_experts", "d_ff": 16, "n_experts": 2},
+    }
+    assert division(small_spec(), 2) == {"factor": 2, "n": 2, "note": note}
+    reason = "adds a loss that is of the whole batch"
+    of_mixture = division(small_spec(model=mixed), 3)
+    assert of_mixture["note"].startswith(f"{note}, and is looked at by itself: ")
+    assert of_mixture["note"].endswith(reason)
+
+
+def test_sentences_have_the_tokens_of_their_references(
+    task: MakeTask, store: Store, tmp_path: Path
+) -> None:
+    small = task("none", spec=small_spec())
+    run_one(small, store, lambda *_: None, lambda: False)
+    prepared = prepare(RunSpec.model_validate(small.spec))
+    for name in TESTS:
+        with (store.path(small.key) / f"sentences.{name}.csv").open(encoding="utf-8") as file:
+            n_tokens = [int(row["target_tokens"]) for row in csv.DictReader(file)]
+        assert n_tokens == [len(ids) for ids in prepared.tests[name].tgt]
+
+
+def test_sources_are_translated(
+    task: MakeTask, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Any] = []
+
+    def spy(model: Any, search: Any, sources: Any, *others: Any) -> Any:
+        given.append(sources)
+        return translate(model, search, sources, *others)
+
+    monkeypatch.setattr(run, "translate", spy)
+    small = task("none", spec=small_spec())
+    run_one(small, store, lambda *_: None, lambda: False)
+    prepared = prepare(RunSpec.model_validate(small.spec))
+    for name, sources in zip(TESTS, given, strict=True):
+        expected = prepared.tests[name].src
+        assert [ids.tolist() for ids in sources] == [ids.tolist() for ids in expected]
+
+
+def test_the_record_says_why_the_engine_is_not_the_one_asked_for(
+    task: MakeTask, store: Store
+) -> None:
+    small = replace(task("none", spec=small_spec()), engine_note="no capture")
+    record = run_one(small, store, lambda *_: None, lambda: False)
+    assert (record["engine"], record["engine_note"]) == ("eager", "no capture")
+    assert record["is_fallback"]
+
+
+def test_a_run_that_failed_is_made_again_and_one_that_is_done_is_not(
+    task: MakeTask, store: Store
+) -> None:
+    small = task("none", spec=small_spec())
+    store.path(small.key).mkdir(parents=True)
+    store.save(small.record("failed", "no reason"))
+    record = run_one(small, store, lambda *_: None, lambda: False)
+    assert record["status"] == "done"
+    again = run_one(small, store, lambda *_: None, lambda: False)
+    assert again["timings"] == record["timings"]
+    fresh = run_one(replace(small, fresh=True), store, lambda *_: None, lambda: False)
+    assert fresh["timings"] != record["timings"]
+
+
+def test_a_damaged_record_is_kept_and_the_run_made(task: MakeTask, store: Store) -> None:
+    small = task("none", spec=small_spec())
+    store.path(small.key).mkdir(parents=True)
+    (store.path(small.key) / "record.json").write_text("half a rec")
+    with pytest.warns(DamagedFileWarning, match="cannot be read"):
+        record = run_one(small, store, lambda *_: None, lambda: False)
+    assert record["status"] == "done"
+    assert (store.path(small.key) / "record.damaged.json").read_text() == "half a rec"
+
+
+def test_the_record_names_the_plugins_whose_parts_the_run_has(
+    tmp_path: Path, task: MakeTask
+) -> None:
+    (tmp_path / "mine.py").write_text(PLUGIN.replace("SLOPE", "0.1"))
+    with temporary_registrations():
+        load_plugin(tmp_path / "mine.py")
+        plain = task("plain", spec=small_spec())
+        ramp = task("ramp", spec=small_spec(model={**SMALL["model"], "position": "ramp"}))
+        assert plain.record("done")["plugins"] == []
+        (own,) = ramp.record("done")["plugins"]
+        assert own["name"] == str(tmp_path / "mine.py")
+        assert Task.from_line(ramp.to_line()) == ramp
+
+
+def test_evaluation_batches_are_divided_as_those_of_training(task: MakeTask) -> None:
+    """So that a run that was out of memory does not run out of it again on dev."""
+
+    def tokens(factor: int, device: str) -> int:
+        attempt = run._Attempt(_task(task, factor), Path(), lambda *_: None)
+        attempt.device = torch.device(device)
+        return attempt._tokens_without_gradient()
+
+    assert [tokens(n, "cpu") for n in (1, 2, 3, 1000)] == [200, 100, 66, 1]
+    assert tokens(1, "cuda") == 8 * 200
+
+
+def _task(make: MakeTask, factor: int) -> Task:
+    return replace(make("none", spec=small_spec()), micro_batch_factor=factor)
+
 
 KEY = "0123456789abcdef"
 SPEC = {
@@ -114,12 +287,6 @@ def test_being_stopped_leaves_no_record(
         run_one(job, store, lambda *_: None, lambda: True)
 
 
-def test_what_was_done_meanwhile_is_not_done_again(job: Task, store: Store) -> None:
-    done = {"hash": KEY, "status": "done", "test": {}}
-    store.save(done)
-    assert finish(job, store) == store.load(KEY) == done
-
-
 def test_a_second_try_keeps_the_checkpoint_and_a_fresh_one_does_not(
     job: Task, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,19 +322,3 @@ def test_the_record_of_a_run_that_other_code_began_is_not_of_this_code(
     assert provenance.stale_reason(record, Device("cpu")) == "the code has changed since"
     again = finish(replace(task, fresh=True), store)
     assert again["git"]["code"] == provenance.code_digest()
-
-
-def test_a_run_says_that_it_goes_on_with_every_batch_that_it_evaluates_or_translates(
-    task: MakeTask, store: Store
-) -> None:
-    phases: list[str] = []
-    goes_on: list[str] = []
-    run_one(
-        task("run", spec=small_spec()),
-        store,
-        lambda phase, *_: phases.append(phase),
-        lambda: False,
-        goes_on=lambda: goes_on.append(phases[-1]),
-    )
-    assert set(goes_on) == set(phases[2:])
-    assert {"training", "measuring dev", "translating test_novel"} < set(goes_on)

@@ -13,7 +13,7 @@ import pytest
 from ablate.errors import StoreError
 from ablate.runner import run_files
 from ablate.runner.backends import relay
-from ablate.runner.backends.relay import Relay, RelayedMessage
+from ablate.runner.backends.relay import Relay
 from ablate.runner.devices import Device
 from ablate.runner.run_files import inputs_of, outputs_of, resume, store_outputs, tidy
 from ablate.runner.task import ProcessExited, Task
@@ -214,24 +214,6 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "scratch"
 
 
-def _begin(task: MakeTask, *, is_shared: bool, results: Path) -> list[RelayedMessage]:
-    actor = Relay(Device("cpu"), is_shared=is_shared, serves_one_group=False)
-    actor.begin((replace(task("row"), results=results),), {"probes/row.json": b"{}"})
-    return actor.receive()
-
-
-@pytest.mark.parametrize("is_shared", [True, False])
-def test_a_node_that_cannot_make_folders_is_lost(
-    is_shared: bool, scratch: Path, task: MakeTask, tmp_path: Path
-) -> None:
-    for file in (scratch, tmp_path / "results"):
-        file.touch()
-    (relayed,) = _begin(task, is_shared=is_shared, results=tmp_path / "results")
-    assert relayed.is_last
-    assert isinstance(relayed.message, ProcessExited)
-    assert relayed.message.lost.startswith("files of runs cannot be written there: ")
-
-
 def test_a_node_whose_disk_is_full_is_lost_and_keeps_no_folder(
     scratch: Path, task: MakeTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,7 +221,9 @@ def test_a_node_whose_disk_is_full_is_lost_and_keeps_no_folder(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(run_files, "atomic_write", full)
-    (relayed,) = _begin(task, is_shared=False, results=tmp_path / "results")
+    actor = Relay(Device("cpu"), is_shared=False, serves_one_group=False)
+    actor.begin((replace(task("row"), results=tmp_path / "results"),), {"probes/row.json": b"{}"})
+    (relayed,) = actor.receive()
     assert relayed.is_last
     assert isinstance(relayed.message, ProcessExited)
     assert "row.json: cannot be written: No space left on device" in relayed.message.lost

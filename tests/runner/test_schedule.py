@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import signal
 import sys
@@ -18,10 +17,7 @@ from ablate.runner.pool import GRACE_S
 from ablate.runner.probe import (
     FEWEST_ROUNDS,
     MOST_ROUNDS,
-    add_speeds,
-    budget,
     n_rounds_of,
-    rounds_within,
 )
 from ablate.runner.provenance import hardware, versions
 from ablate.runner.schedule import Limits, missing, schedule
@@ -32,11 +28,6 @@ from tests.runner.conftest import FEW_ROUNDS, MEASURED, Diary, FakeWorkers, Make
 pytestmark = pytest.mark.e2e
 CPU = Device("cpu")
 MANY_ROUNDS = replace(FEW_ROUNDS, probe_seconds=60.0)
-
-
-@pytest.mark.parametrize(("seconds", "n"), [(0.0, 2), (1.0, 2), (3.5, 5), (1e3, 9), (math.inf, 9)])
-def test_there_are_as_many_rounds_as_fit(seconds: float, n: int) -> None:
-    assert rounds_within(seconds, 1.0) == n
 
 
 def test_rows_are_probed_by_turns_then_every_seed_is_trained(
@@ -67,17 +58,6 @@ def test_nothing_is_measured_unless_wanted(fake: FakeWorkers, task: MakeTask) ->
     schedule([task("done")], Local([CPU], fake.command), fake.store, fake.diary, limits)
     assert not [line for line in fake.journal() if line.startswith("probe")]
     assert fake.trained()
-
-
-@pytest.mark.parametrize(("steps", "seconds"), [(10, 0.1), (10**6, 8.0)])
-def test_short_runs_are_measured_for_a_share_of_their_training(
-    steps: int, seconds: float, store: Store, task: MakeTask
-) -> None:
-    job = replace(task("done"), spec={"training": {"steps": steps}})
-    measured = {"target_tokens_per_batch": 100.0, "batches_per_epoch": 7}
-    store.save_probe(job.probe, {**measured, "train_target_tokens_per_second": 1000.0})
-    assert budget([job], store, None) == pytest.approx(seconds)
-    assert budget([job], store, 3.0) == 3.0
 
 
 def test_a_row_that_fails_gets_no_more_turns_until_the_next_time(
@@ -141,15 +121,6 @@ def test_what_is_measured_here_stays_out_of_the_records_of_another_machine(
     assert n_rounds_of((fake.store.load("here") or {})["speed"]) == FEWEST_ROUNDS
 
 
-def test_the_speed_of_a_run_that_was_never_measured_is_measured(
-    fake: FakeWorkers, task: MakeTask
-) -> None:
-    _done(fake.store, "base")
-    fake.run([task("done base", key="base", probe="base")])
-    assert not fake.trained()
-    assert n_rounds_of((fake.store.load("base") or {})["speed"]) == FEWEST_ROUNDS
-
-
 def test_a_speed_that_was_measured_before_a_kill_reaches_its_record(
     fake: FakeWorkers, task: MakeTask
 ) -> None:
@@ -158,24 +129,6 @@ def test_a_speed_that_was_measured_before_a_kill_reaches_its_record(
     fake.run([task("done base", key="base", probe="base")])
     assert not fake.journal()
     assert (fake.store.load("base") or {})["speed"]["session"] == "before the kill"
-
-
-def test_a_run_that_is_removed_meanwhile_gets_no_speed(
-    store: Store, task: MakeTask, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store.save_probe("base", MEASURED)
-    _done(store, "base")
-    load, seen = store.load, []
-
-    def load_once(key: str) -> object:
-        seen.append(load(key))
-        (store.path(key) / "record.json").unlink(missing_ok=True)
-        return seen[-1]
-
-    monkeypatch.setattr(store, "load", load_once)
-    add_speeds([task("done base", key="base", probe="base")], store, CPU)
-    assert [record is None for record in seen] == [False, True]
-    assert load("base") is None
 
 
 LASTING_WORKER = """

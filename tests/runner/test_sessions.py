@@ -101,28 +101,6 @@ def test_status_names_a_silent_run_until_there_is_news(
         assert printed().endswith("step 5 of 100, 0:30 left")
 
 
-def test_a_clock_that_is_set_back_changes_no_duration(
-    tmp_path: Path,
-    task: MakeTask,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    hours, job, seconds = iter(range(23, 0, -1)), task("none"), [0.0]
-    monkeypatch.setattr(module, "now", lambda: f"2026-11-22T{next(hours):02}:00:00+00:00")
-    with session_file(tmp_path, "pe", calls(), timer=lambda: seconds[0]) as listener:
-        listener.started(job, CPU)
-        seconds[0] = 100.0
-        listener.heartbeat(job, Heartbeat("none", "translating test"))
-        (session,) = sessions(tmp_path)
-        assert session.is_alive
-        assert session.updated < session.began
-        print_sessions([session], tmp_path)
-    text = capsys.readouterr().out
-    assert "at work for 1:40" in text
-    assert "pe:none:1 on cpu, for 1:40: translating test" in text
-    assert sessions(tmp_path) == []
-
-
 def test_a_task_without_heartbeats_is_still_timed(tmp_path: Path, task: MakeTask) -> None:
     present, job, file = [0.0], task("none"), tmp_path / "session.json"
     listener = SessionFile(calls(), file, "pe", timer=lambda: present[0])

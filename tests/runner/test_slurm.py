@@ -12,9 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from ablate.cli.app import app
 from ablate.errors import DetachedError, SpecError
 from ablate.runner.backends.contract import BackendRequest, ClusterError
 from ablate.runner.devices import Device, DeviceFacts
@@ -32,7 +30,6 @@ from ablate.runner.backends.slurm_cluster import minutes_of, read_options
 from ablate.runner.backends.slurm_job import QueueJob
 from ablate.runner.backends.task_queue import Entry, JobMessage, TaskQueue
 
-ROOT = Path(__file__).parents[2]
 HARDWARE = {"device": "cuda", "device_name": "a GPU", "cpu": "a CPU", "cpu_kind": "its kind"}
 FACTS = DeviceFacts(HARDWARE, has_bf16=True, memory_mib=8e4)
 
@@ -371,21 +368,3 @@ def test_a_job_on_another_kind_of_node_takes_nothing(queue: TaskQueue) -> None:
     queue.save_facts(DeviceFacts({"device_name": "A", "cpu_kind": "B"}, True, 1.0), 1)
     with pytest.raises(Exception, match=r"runs are made on A \(B\).*--slurm constraint"):
         QueueJob(queue.folder, "cpu", 1, idle_s=0.0)._slots(queue)
-
-
-@pytest.mark.slurm
-def test_the_command_of_the_page_works_as_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: Path
-) -> None:
-    """As far as ``sbatch``, which is given the script that asks for it."""
-    text = (ROOT / "docs" / "running.md").read_text(encoding="utf-8").partition("<!-- slurm -->")[2]
-    program, *arguments = text.partition("```bash\n")[2].partition("\n")[0].split()
-    assert program == "ablate"
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(slurm.SlurmBackend, "_cached_facts", lambda _: (FACTS, 1))
-    done = CliRunner().invoke(app, [*arguments, "--results", str(tmp_path / "results")])
-    assert done.exit_code == 0, done.output
-    assert "submitted: 16 jobs (7)" in done.output
-    script = (commands / "script").read_text()
-    for directive in ("partition=gpu", "time=240", "gpus-per-task=1", "array=0-15%16"):
-        assert f"#SBATCH --{directive}\n" in script

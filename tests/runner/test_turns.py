@@ -25,7 +25,6 @@ from ablate.runner.probe import (
     PROBE_SHARE,
     budget,
     measure_in_turns,
-    most_devices,
     n_rounds_of,
     probe_key,
     probe_one,
@@ -189,12 +188,6 @@ def test_measuring_takes_a_share_of_the_training_it_is_for(task: MakeTask, store
     assert seconds_of(runs[2], store.load_probe("b")) == 50 * 2 * 20 / 4000
     assert seconds_of(runs[2], {"train_peak_mib": 1.0}) == float("inf")
     assert budget(runs, store, None) == pytest.approx(PROBE_SHARE * (2 + 2 + 0.5))
-
-
-def test_the_most_devices_of_a_run(task: MakeTask) -> None:
-    of = {n: task(f"{n}", spec={"seed": 1, "devices_per_run": n}) for n in (1, 2, 3)}
-    assert most_devices([of[2], of[3], of[1]]) == 3
-    assert most_devices([]) == 1
 
 
 def test_a_round_has_both_speeds() -> None:

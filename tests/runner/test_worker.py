@@ -120,24 +120,6 @@ def test_a_killed_fork_is_one_failed_run_and_its_worker_makes_the_next(
     assert _is_gone(workers[0])
 
 
-def test_a_run_that_goes_on_is_heard_though_it_has_no_news(
-    task: MakeTask, diary: Diary, store: Store
-) -> None:
-    heard: list[Heartbeat] = []
-
-    def kill_if_repeated(heartbeat: Heartbeat) -> None:
-        if heartbeat.progress is not None and heartbeat in heard:
-            (worker,) = _children(os.getpid())
-            for fork in _children(worker):
-                os.kill(fork, signal.SIGUSR2)
-        heard.append(heartbeat)
-
-    diary.on_sign = kill_if_repeated
-    rare = {"training": {**ENDLESS["training"], "evaluate_every": 10**6}}
-    _run([_task(task, "endless", **rare)], diary, store)
-    assert _outcomes(store, "endless") == [("failed", f"killed by signal {signal.SIGUSR2}")]
-
-
 def test_a_fork_does_not_outlive_its_worker(task: MakeTask, diary: Diary, store: Store) -> None:
     forks: list[int] = []
 

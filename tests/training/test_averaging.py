@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from ablate.config import RunSpec
 from ablate.training import TrainingResult, train
 from ablate.training.averaging import MovingAverage
-from tests.tiny import PARTS, thin
 from tests.training.reversal import fresh, job, run_spec
 
 Weights = dict[str, Tensor]
@@ -70,16 +69,6 @@ def test_a_state_in_any_order_continues_bit_for_bit() -> None:
         second.add(model(seed).state_dict())
     mean = second.mean(6)
     assert all(torch.equal(w, mean[name]) for name, w in whole.mean(6).items())
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(("slot", "name"), PARTS)
-def test_every_part_has_weights_that_can_be_averaged(slot: str, name: str) -> None:
-    model = thin(slot, name)
-    moving = MovingAverage(model.state_dict(), 0.9)
-    moving.add(model.state_dict())
-    model.load_state_dict(moving.mean(1))
-    assert all(bool(w.isfinite().all()) for w in model.state_dict().values())
 
 
 def go(spec: RunSpec, folder: Path) -> tuple[TrainingResult, Weights, list[Weights]]:

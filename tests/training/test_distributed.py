@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, distributed
 from torch.nn.parallel import DistributedDataParallel
 
 from ablate.model import Transformer
 from ablate.parts.feed_forward import Relu
 from ablate.parts.feed_forward.contract import AuxLosses
 from ablate.training.engines import Engine, data_parallel, make_engine
-from ablate.training.engines import distributed as distributed_module
 from ablate.training.engines.distributed import Distributed
 from ablate.training.engines.self_check import compare
 from ablate.training.ranks import Ranks
@@ -159,19 +158,10 @@ def test_gradients_are_exchanged_once_in_a_step(
     assert sum(sizes) == n_weights + 2  # and the two losses
 
 
-def test_steps_exchange_no_buffers_with_any_pytorch(
-    one_rank: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The constructor has ``forward_sync_buffers`` only from PyTorch 2.13 on."""
-
-    class Older(DistributedDataParallel):
-        def __init__(self, module: nn.Module, *, find_unused_parameters: bool) -> None:
-            super().__init__(module, find_unused_parameters=find_unused_parameters)
-
-    monkeypatch.setattr(distributed_module, "DistributedDataParallel", Older)
+def test_steps_exchange_no_buffers(one_rank: None) -> None:
     engine = engine_of("distributed", thin("position", "rotary"))
     assert isinstance(engine, Distributed)
-    assert isinstance(engine._parallel, Older)
+    assert isinstance(engine._parallel, DistributedDataParallel)
     assert engine._parallel.modules_buffers
     assert not engine._parallel.will_sync_module_buffers()
 

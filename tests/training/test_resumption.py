@@ -110,21 +110,6 @@ def test_seconds_are_those_of_all_parts(tmp_path: Path, clock: SimpleNamespace) 
     assert result.seconds == 6 * STEP_S
 
 
-def test_seconds_of_rows_have_three_decimals(tmp_path: Path, clock: SimpleNamespace) -> None:
-    clock.now += 1 / 3
-    start = clock.now
-
-    def stop() -> bool:
-        clock.now += 1.0 / 7
-        return False
-
-    run(run_spec(steps=3), tmp_path, iter(stop, None))
-    lines = (tmp_path / "curve.csv").read_text(encoding="ascii").splitlines()
-    decimals = [line.rpartition(",")[2].partition(".")[2] for line in lines[1:]]
-    assert [len(digits) for digits in decimals[1:]] == [3, 3], decimals
-    assert clock.now > start
-
-
 def test_progress_is_at_the_pace_of_this_part(tmp_path: Path, clock: SimpleNamespace) -> None:
     spec = run_spec(steps=6, evaluate_every=3)
     in_parts(spec, tmp_path / "whole", [])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from ablate.data.batches import Batch, Batches
 from ablate.data.tokenizer import PAD
 from ablate.errors import EngineError
 from ablate.model import Transformer
-from ablate.registry import lookup, slots
+from ablate.registry import slots
 from ablate.training.engines import Eager, Engine, SelfCheck, data_parallel, factory
 from ablate.training.engines.data_parallel import DataParallel
 from ablate.training.engines.self_check import (
@@ -27,7 +26,7 @@ from ablate.training.engines.self_check import (
     _update_difference,
     compare,
 )
-from tests.tiny import OBJECTIVES, PARTS, fitted, mixed, mixtures, some_batch
+from tests.tiny import OBJECTIVES, fitted, some_batch
 from tests.training.reversal import make_step_config, pairs, run, run_spec
 from tests.training.test_engines import prepared
 
@@ -50,17 +49,6 @@ def engine_of(
     engine = DataParallel(model, step_config, optimizer)
     engine.step([some_batch()])
     return engine
-
-
-@pytest.mark.train
-@pytest.mark.parametrize(
-    "parts",
-    mixtures([part for part in PARTS if not lookup(*part).cls.batch_dependence]),
-    ids=str,
-)
-def test_it_raises_no_false_alarm(parts: list[tuple[str, str]]) -> None:
-    for model in mixed(parts):
-        compare(engine_of(model), some_batch())
 
 
 @pytest.mark.train
@@ -254,24 +242,6 @@ def test_it_leaves_no_trace(name: str) -> None:
 
     expected, actual = (after_two_steps(is_checked=is_so) for is_so in (False, True))
     assert actual == expected
-
-
-@pytest.mark.train
-def test_workers_follow_into_evaluation_mode_and_back() -> None:
-    """Dropout would else be drawn in a worker's half of the batch."""
-    spec = run_spec(dropout=0.3)
-    losses = []
-    for n_checks in (0, 1):
-        engine, _ = prepared("data_parallel", spec)
-        torch.manual_seed(spec.seed)
-        with closing(engine):
-            engine.cores = 4
-            engine.step([reversal_batch()])
-            for _ in range(n_checks):
-                compare(engine, reversal_batch())
-            torch.manual_seed(3)
-            losses.append(float(engine.accumulate([reversal_batch()])[0].sum()))
-    assert losses[0] == losses[1]
 
 
 def trained(folder: Path, engine: str) -> dict[str, Tensor]:
