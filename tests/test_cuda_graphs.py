@@ -97,13 +97,6 @@ def test_the_generator_of_a_device_is_not_that_of_the_current_one(machine: CudaM
     assert generator_of(torch.device("cpu")) is torch.default_generator
 
 
-def test_nothing_of_the_fake_machine_stays() -> None:
-    with CudaMachine():
-        pass
-    assert not torch.ones(2).is_cuda
-    assert torch.cuda.CUDAGraph.__module__ == "torch.cuda.graphs"
-
-
 def test_on_a_cpu_a_capture_is_the_work() -> None:
     x, capturer = torch.zeros(()), GraphCapturer(torch.device("cpu"))
     work = x.add_

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tests.fake_cuda import STREAMS, CudaMachine
+from tests.fake_cuda import CudaMachine
 
 pytestmark = pytest.mark.usefixtures("machine")
 
@@ -44,14 +43,6 @@ def test_a_replay_works_on_the_memory_of_the_capture() -> None:
     assert (x.tolist(), y.tolist()) == ([3.0, 3.0], [30.0, 30.0])
 
 
-def test_tensors_are_on_the_device() -> None:
-    x = torch.zeros(2, device=torch.device("cuda", 1))
-    layer = torch.nn.Linear(2, 2).to(x.device)
-    assert (str(x.device), x.is_cuda, x.is_cpu) == ("cuda:1", True, False)
-    assert str(layer.weight.device) == "cuda:1"
-    assert layer(x).shape == (2,)
-
-
 def test_a_pool_dies_with_its_last_graph() -> None:
     x, pool = torch.zeros(2), torch.cuda.graph_pool_handle()
     keeper, _ = capture(lambda: x + 1, pool)
@@ -63,22 +54,7 @@ def test_a_pool_dies_with_its_last_graph() -> None:
         capture(lambda: x + 1, pool)
 
 
-def waits_for_the_device(x: Tensor) -> Tensor:
-    torch.cuda.synchronize()
-    return x + 1
-
-
-@pytest.mark.parametrize(
-    "work",
-    [
-        lambda x: x * x.sum().item(),
-        lambda x: x * float(x.sum()),
-        lambda x: x * x.tolist()[0],
-        lambda x: x[x > 0],
-        lambda x: x + len(torch.nonzero(x)),
-        waits_for_the_device,
-    ],
-)
+@pytest.mark.parametrize("work", [lambda x: x * x.sum().item(), lambda x: x[x > 0]])
 def test_a_failed_capture_leaves_generator_and_allocator_capturing(
     work: Callable[[Tensor], Tensor],
 ) -> None:
@@ -92,19 +68,6 @@ def test_a_failed_capture_leaves_generator_and_allocator_capturing(
         torch.cuda.empty_cache()
     with pytest.raises(RuntimeError, match="already recording"):
         capture(lambda: x + 1, pool)
-
-
-def test_an_exception_that_cuda_does_not_know_of_leaves_no_trace() -> None:
-    def fail() -> Tensor:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    x = torch.ones(2)
-    with (
-        pytest.warns(UserWarning, match="graph is empty|Graph is empty"),
-        pytest.raises(torch.OutOfMemoryError),
-    ):
-        capture(fail)
-    functional.dropout(x, 0.5)
 
 
 def test_dropout_is_drawn_anew_by_each_replay_and_from_the_seed(machine: CudaMachine) -> None:
@@ -153,17 +116,6 @@ def test_the_end_of_a_graph_takes_the_workspace_of_the_others_on_its_stream() ->
         graph.replay()
 
 
-def test_streams_are_per_device_and_dealt_out_of_a_pool() -> None:
-    assert torch.cuda.current_stream() is not torch.cuda.current_stream(torch.device("cuda", 1))
-    streams = [torch.cuda.Stream(torch.device("cuda", 1)) for _ in range(STREAMS + 1)]
-    assert streams[0] is streams[-1]
-    assert len(set(streams)) == STREAMS
-    with torch.cuda.stream(streams[0]):
-        assert torch.cuda.current_device() == 1
-        assert torch.cuda.current_stream() is streams[0]
-    assert torch.cuda.current_device() == 0
-
-
 @pytest.mark.parametrize("awaited", ["current device", "device of the tensors"])
 def test_streams_must_be_waited_for_on_their_own_device(awaited: str) -> None:
     x, device = torch.ones(2), torch.device("cuda", 1)
@@ -179,15 +131,6 @@ def test_streams_must_be_waited_for_on_their_own_device(awaited: str) -> None:
         x *= 2
 
 
-def test_the_host_waits_once_for_each_number_it_asks_for(machine: CudaMachine) -> None:
-    x, stream = torch.ones(2), torch.cuda.Stream(torch.device("cuda", 1))
-    x += 1
-    assert float(x.sum()) == 4
-    with torch.cuda.stream(stream):
-        x *= 2
-    assert machine.n_waits == 1
-
-
 def test_an_optimizer_that_counts_on_the_host_is_not_captured() -> None:
     weight = torch.nn.Parameter(torch.ones(2))
     weight.grad = torch.ones(2)
@@ -195,19 +138,6 @@ def test_an_optimizer_that_counts_on_the_host_is_not_captured() -> None:
     adam.step()
     with pytest.raises(RuntimeError, match="capturable is False"):
         capture(lambda: adam.step() or weight)
-
-
-def test_threads_have_streams_of_their_own_and_the_same_tensors(machine: CudaMachine) -> None:
-    observed = []
-
-    def work() -> None:
-        observed.append((str(torch.ones(2).device), torch.cuda.current_stream(machine.device)))
-
-    with torch.cuda.stream(torch.cuda.Stream(machine.device)):
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
-    assert observed == [("cuda:1", torch.cuda.default_stream(machine.device))]
 
 
 def test_a_graph_must_not_outlive_the_memory_that_it_uses() -> None:

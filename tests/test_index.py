@@ -171,11 +171,6 @@ def test_a_folder_that_cannot_be_written_to_is_listed(
     assert len(api.runs(store.results)) == 3
 
 
-def test_no_folder_is_made_for_an_index(tmp_path: Path) -> None:
-    assert api.runs(tmp_path / "results") == []
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_an_index_is_no_run(store: Store) -> None:
     assert [run.run for run in api.remove(store.results, ["pe"])] == HASHES
     assert api.runs(store.results) == []

@@ -167,8 +167,6 @@ for task in tasks:
     if kind == "crashes":
         sys.exit("the last words")
     if task["action"] == "probe":
-        if kind == "tires" and task["round"] == 1:
-            sys.exit("no such luck")
         if kind == "large" and factor < 2 or kind == "huge":
             heartbeat("measuring", largest_batch=3)
             end("memory", "no room")
@@ -186,13 +184,7 @@ for task in tasks:
         sys.exit()
     print("no message", flush=True)
     heartbeat("training", largest_batch=3)
-    if kind == "meets":  # ends only when another one is at work at the same time
-        (results / task["key"]).touch()
-        deadline = time.monotonic() + 10
-        while len(list(results.glob("meet*"))) < 2 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        save("done" if time.monotonic() < deadline else "failed")
-    elif kind == "granted":  # ends when it is granted more cores
+    if kind == "granted":  # ends when it is granted more cores
         save("done", sys.stdin.readline().strip())
     elif kind == "hangs":
         heartbeat(f"hanging {os.getpid()}")
@@ -200,7 +192,7 @@ for task in tasks:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         heartbeat(f"ready {os.getpid()}")
         time.sleep(60)
-    elif kind in ("tires", "uncompiled"):
+    elif kind == "uncompiled":
         save("done")
     elif kind == "lies":
         end()

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import math
-import queue
-import random
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -16,169 +12,15 @@ import pytest
 import torch
 
 from ablate.registry import Plugin
-from ablate.runner import pool as pool_module
-from ablate.runner.backends.contract import Backend
 from ablate.runner.backends.local import Local
-from ablate.runner.devices import Device, DeviceFacts, memory_mib
-from ablate.runner.pool import Pool, next_group
+from ablate.runner.devices import Device, memory_mib
+from ablate.runner.pool import next_group
 from ablate.runner.schedule import Limits, pack_tasks, schedule
 from ablate.runner.streams import MOST_ON_CUDA
-from ablate.runner.task import Message, ProcessExited, Task, TaskGroup
-from ablate.store import Store
-from tests.runner.conftest import MEASURED, Diary, FakeProcess, FakeWorkers, MakeTask, small_spec
+from ablate.runner.task import Task, TaskGroup
+from tests.runner.conftest import MEASURED, FakeWorkers, MakeTask
 
 GIB = 1024.0
-MEMORIES = [gib * GIB for gib in (80, 80, 48, 48, 24, 24, 16, 16)]
-GPUS = [
-    Device("cuda", index, facts=DeviceFacts({}, has_bf16=True, memory_mib=memory))
-    for index, memory in enumerate(MEMORIES)
-]
-ROOM = 0.8
-NEEDED_GIB = (1, 2, 4, 8, 12, 16, 30, 50, 60)
-
-
-@dataclass(frozen=True)
-class Work:
-    """What a device did from one moment to another."""
-
-    device: Device
-    group: TaskGroup
-    start: float
-    end: float
-
-
-class Simulation(Backend):
-    """A backend whose groups take as long as their runs one after another, on a virtual clock."""
-
-    def __init__(self, worker_slots: Sequence[Device], store: Store) -> None:
-        self.worker_slots = worker_slots
-        self.store = store
-        self.now = 0.0
-        self.done: list[Work] = []
-        self.n_begun = 0
-        self.ended: queue.PriorityQueue[tuple[float, int, object]] = queue.PriorityQueue()
-        self.has_all = threading.Condition()
-
-    def pool(self, listener: object, grace_s: float) -> Pool:
-        return Pool(self.worker_slots, listener, self._start, grace_s)  # type: ignore[arg-type]
-
-    def put(self, item: tuple[object, Simulated, Message]) -> None:
-        """Take a message of a process; called in the thread that listens to it."""
-        with self.has_all:
-            self.ended.put((item[1].end, id(item), item))
-            self.has_all.notify()
-
-    def get(self, timeout: float) -> object:
-        """Return the message of the process that ends first, once the ends of all are known."""
-        with self.has_all:
-            assert self.has_all.wait_for(lambda: self.ended.qsize() == self.n_begun, timeout=10)
-            self.now, _, item = self.ended.get()
-            self.n_begun -= 1
-        return item
-
-    def empty(self) -> bool:
-        return self.ended.empty()
-
-    def _start(self, device: Device, group: TaskGroup) -> Simulated:
-        return Simulated(self, device)
-
-
-class Simulated(FakeProcess):
-    """A process that does one group, and ends when the clock is there."""
-
-    def __init__(self, simulation: Simulation, device: Device) -> None:
-        self._simulation, self._device = simulation, device
-        self._begun = threading.Event()
-        self.is_running = False
-        self.end = 0.0
-
-    def begin(self, group: TaskGroup) -> None:
-        simulation = self._simulation
-        self.end = simulation.now + sum(task.seconds for task in group)
-        simulation.done.append(Work(self._device, group, simulation.now, self.end))
-        for task in group:
-            simulation.store.save({"hash": task.key, "status": "done", "error": None, "test": {}})
-        simulation.n_begun += 1
-        self._begun.set()
-
-    def messages(self) -> Iterator[Message]:
-        assert self._begun.wait(timeout=10)
-        yield ProcessExited(0)
-
-
-def _simulated(tasks: Sequence[Task], store: Store, monkeypatch: pytest.MonkeyPatch) -> list[Work]:
-    """Return what each device did, in the order in which it began."""
-    simulation = Simulation(GPUS, store)
-    clock = SimpleNamespace(monotonic=lambda: simulation.now)
-    queues = SimpleNamespace(SimpleQueue=lambda: simulation, Empty=queue.Empty)
-    monkeypatch.setattr(pool_module, "queue", queues)
-    monkeypatch.setattr(pool_module, "time", clock)
-    schedule(tasks, simulation, store, Diary(), Limits(probes=False))
-    return simulation.done
-
-
-def _sixty_runs(
-    seed: int, make: MakeTask, store: Store, needed_gib: Sequence[int], runs_at_once: int = 1
-) -> list[Task]:
-    """Return three seeds of the baseline and of 19 variants, whose rows have been probed."""
-    draw = random.Random(seed)
-    small = small_spec()
-    tasks = []
-    for row in ["baseline", *(f"variant {number}" for number in range(19))]:
-        steps = int(600 * 3 ** draw.uniform(-1, 1))
-        needed = draw.choice(needed_gib) * GIB
-        spec = {**small, "training": {**small["training"], "steps": steps}}
-        of_corpus = {"target_tokens_per_batch": 1.0, "batches_per_epoch": 1}
-        speed = {"train_target_tokens_per_second": 1.0, "runs_at_once": runs_at_once}
-        probe = {**MEASURED, **of_corpus, **speed, "train_peak_mib": needed}
-        store.save_probe(row, probe)
-        tasks += [make(row, key=f"{row} {n}", probe=row, spec=spec) for n in range(3)]
-    return [replace(task, device="cuda") for task in tasks]
-
-
-def _needed(group: TaskGroup) -> float:
-    return sum(task.memory_mib for task in group)
-
-
-def _lower_bound(done: Sequence[Work]) -> float:
-    """Return what no order can undercut.
-
-    What needs more than some limit must share the n devices that have it: none of them can end
-    before the mean, nor, as one does q + 1 of the longest q n + 1, before the shortest of these.
-    """
-    bounds = []
-    for limit in {0.0, *(ROOM * memory for memory in MEMORIES if memory < max(MEMORIES))}:
-        n = sum(ROOM * memory > limit for memory in MEMORIES)
-        longest = sorted((w.end - w.start for w in done if _needed(w.group) > limit), reverse=True)
-        turns = range(-(-len(longest) // n))
-        bounds += [sum(longest) / n, *(sum(longest[q * n - q : q * n + 1]) for q in turns)]
-    return max(bounds)
-
-
-@pytest.mark.parametrize(("seed", "runs_at_once"), [(1, 1), (2, 1), (14, 2)])
-def test_sixty_runs_on_eight_devices_end_near_the_lower_bound(
-    seed: int, runs_at_once: int, task: MakeTask, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done = _simulated(_sixty_runs(seed, task, store, NEEDED_GIB, runs_at_once), store, monkeypatch)
-    assert len({each.key for work in done for each in work.group}) == 60
-    assert max(len(work.group) for work in done) == runs_at_once
-    for gpu, memory in zip(GPUS, MEMORIES, strict=True):
-        own = [work for work in done if work.device == gpu]
-        assert all(_needed(work.group) <= ROOM * memory for work in own)
-        assert all(before.end <= after.start for before, after in pairwise(own))
-    makespan = max(work.end for work in done)
-    assert makespan <= 1.1 * _lower_bound(done)
-
-
-def test_the_baseline_begins_first_then_the_longest(
-    task: MakeTask, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tasks = _sixty_runs(5, task, store, [1])[::-1]  # of runs that fit everywhere
-    done = _simulated(tasks, store, monkeypatch)
-    assert [work.group[0].variant for work in done[:3]] == ["baseline"] * 3
-    seconds = [work.end - work.start for work in done[3:]]
-    assert seconds == sorted(seconds, reverse=True)
-    assert [work.start for work in done] == sorted(work.start for work in done)
 
 
 def _waiting(make: MakeTask, *groups: tuple[str, float, float]) -> list[TaskGroup]:

@@ -44,7 +44,6 @@ from tests.runner.conftest import (
     FakeProcess,
     MakeTask,
     assert_same,
-    changed_worker,
     finish,
     small_spec,
 )
@@ -226,21 +225,6 @@ def _sleep(task: Task, ranks: Ranks) -> None:
     time.sleep(60)
 
 
-SLEEPY = """
-import os, time
-from pathlib import Path
-from ablate.training.engines.distributed import Distributed
-compute = Distributed.forward_backward
-def sleep_once(self, *batch):
-    marker = Path({marker!r})
-    if os.environ["RANK"] == "1" and not marker.exists():
-        marker.touch()
-        time.sleep(600)
-    return compute(self, *batch)
-Distributed.forward_backward = sleep_once
-"""
-"""Makes the second rank of the first run sleep at its first batch."""
-
 with_processes = [
     pytest.mark.ddp,
     pytest.mark.skipif(sys.platform != "linux", reason="looks in /proc"),
@@ -336,19 +320,6 @@ class TestWithProcesses:
         assert_same(store, "run", "whole")
         for key in "abc":
             assert_same(store, key, "alone")
-
-    def test_a_rank_that_sleeps_is_in_the_log_and_its_run_is_repeated(
-        self, make: Make, diary: Diary, store: Store
-    ) -> None:
-        store.save_probe("measured", MEASURED)
-        command = changed_worker(SLEEPY.format(marker=str(store.results / "slept")))
-        backend = Local([Device("cpu")] * 2, command, stall_after=10.0)
-        schedule([make("run"), make("whole")], backend, store, diary, Limits(probes=False))
-        assert diary.begun == ["run", "whole", "run"]
-        assert_same(store, "run", "whole")
-        log = (store.path("run") / "log.txt").read_text(encoding="utf-8")
-        assert "in sleep_once" in log
-        assert "its process was killed" in log
 
     @BOTH
     def test_torchrun_starts_the_ranks_of_the_same_run(self, make: Make, store: Store) -> None:

@@ -147,13 +147,6 @@ def _disturbed(results: Path, disturb: Callable[[RunningTask], Any]) -> Iterator
         watcher.join()
 
 
-def _stop_a_fork(_: RunningTask) -> int:
-    """Stop a process that trains; return its id."""
-    fork = next(fork for worker in _workers() for fork in descendants(worker))
-    os.kill(fork, signal.SIGSTOP)
-    return fork
-
-
 def _lose(cluster: Any, run: RunningTask) -> str:
     """Remove the node that a run is on; return the name of its device."""
     name = run.device.split()[0]
@@ -187,23 +180,6 @@ def test_a_run_whose_node_is_lost_is_repeated_to_the_very_same_numbers(
     if not is_shared:
         probes = [json.loads(file.read_bytes()) for file in (tmp_path / "probes").glob("*.json")]
         assert [n_rounds_of(probe) for probe in probes] == [2, 2]
-    assert _left_workers() == []
-
-
-def test_a_stopped_worker_is_repeated_to_the_very_same_numbers(
-    is_shared: bool,
-    cluster: Any,
-    local: dict[str, Any],
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    options = {"backend": "ray", "backend_options": {"address": cluster.address}}
-    with _disturbed(tmp_path, _stop_a_fork) as stopped:
-        _run(tmp_path, probes=False, stall_after=10.0, **options)
-    printed = capfd.readouterr().err
-    assert len(stopped) == 1
-    assert "its process was killed; once more, in another process" in printed
-    assert numbers_of(tmp_path) == local
     assert _left_workers() == []
 
 

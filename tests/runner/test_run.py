@@ -1,12 +1,14 @@
-"""What a run reports on its way, and what its record says of how it was made."""
+"""One run: what it reports, what its record says, and how it ends if something goes wrong."""
 
 from __future__ import annotations
 
 import csv
 import math
 import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -28,62 +30,76 @@ from ablate.runner.devices import Device
 from ablate.runner.run import run_one
 from ablate.runner.task import WAITING, Task
 from ablate.store import Store
-from tests.runner.conftest import SMALL, MakeTask, finish, small_spec
+from tests.runner.conftest import SMALL, MakeTask, finish, small_spec, task_of
 from tests.runner.test_matching import PLUGIN
 
 PHASES = ["reading the corpus", "training", "measuring dev"]
 TESTS = ["test", "test_long", "test_novel"]
+SPEEDS = {"train_target_tokens_per_second": 7.0, "decode_sentences_per_second": 3.0}
 
 
-def test_phases_are_reported_and_every_batch_that_is_evaluated_or_translated(
-    task: MakeTask, store: Store
-) -> None:
-    phases: list[str] = []
-    batches: dict[str, int] = {}
-    largest: list[int | None] = []
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """A run with what was called on its way; its row was measured, and its engine is a fallback."""
+    store = Store(tmp_path_factory.mktemp("made"))
+    probe = {**SPEEDS, "session": "today", "train_peak_mib": 9.0, "n_src": 5}
+    store.save_probe("measured", probe)
+    fields = {"spec": small_spec(), "probe": "measured", "engine_note": "no capture"}
+    small = task_of(store.results, "none", **fields)
+    made = SimpleNamespace(phases=[], largest=[], batches=Counter(), sources=[])
 
     def report(phase: str, progress: Any = None, largest_batch: int | None = None) -> None:
         if progress is None:
-            phases.append(phase)
-            largest.append(largest_batch)
+            made.phases.append(phase)
+            made.largest.append(largest_batch)
 
     def goes_on() -> None:
-        batches[phases[-1]] = batches.get(phases[-1], 0) + 1
+        made.batches[made.phases[-1]] += 1
 
-    small = task("none", spec=small_spec())
-    record = run_one(small, store, report, lambda: False, goes_on=goes_on)
+    def spy(model: Any, search: Any, sources: Any, *others: Any) -> Any:
+        made.sources.append(sources)
+        return translate(model, search, sources, *others)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "translate", spy)
+        made.record = run_one(small, store, report, lambda: False, goes_on=goes_on)
+    made.folder, made.spec = store.path(small.key), RunSpec.model_validate(small.spec)
+    made.prepared = prepare(made.spec)
+    return made
+
+
+def test_phases_are_reported_and_every_batch_that_is_evaluated_or_translated(
+    made: SimpleNamespace,
+) -> None:
     translations = [f"translating {name}" for name in TESTS]
-    assert phases == [WAITING, *PHASES, *translations]
-    spec = RunSpec.model_validate(small.spec)
-    prepared = prepare(spec)
-    splits = [prepared.dev, *prepared.tests.values()]
+    assert made.phases == [WAITING, *PHASES, *translations]
+    prepared, batch_tokens = made.prepared, made.spec.training.batch_tokens
     n_batches = [
-        len(list(Batches(split, spec.training.batch_tokens, PAD).in_order())) for split in splits
+        len(list(Batches(split, batch_tokens, PAD).in_order()))
+        for split in (prepared.dev, *prepared.tests.values())
     ]
-    with (store.path(small.key) / "curve.csv").open(encoding="utf-8") as file:
+    with (made.folder / "curve.csv").open(encoding="utf-8") as file:
         n_evaluations = sum(bool(row["dev_nll"]) for row in csv.DictReader(file))
-    assert batches["training"] == n_evaluations * n_batches[0]
-    assert batches["measuring dev"] == n_batches[0]
+    assert made.batches["training"] == n_evaluations * n_batches[0]
+    assert made.batches["measuring dev"] == n_batches[0]
     for phase, n in zip(translations, n_batches[1:], strict=True):
-        assert batches[phase] > n, "a batch is translated, and its references are scored"
-    order = Batches(prepared.train, spec.training.batch_tokens, PAD).of_epoch(0, 0)
-    assert largest[2] == max(map(len, order.epoch(spec.seed, 0)))
-    assert all(seconds == round(seconds, 3) for seconds in record["timings"].values())
-    text = prepared.text
-    assert (record["corpus"]["src"], record["corpus"]["tgt"]) == (text.src, text.tgt)
+        assert made.batches[phase] > n, "a batch is translated, and its references are scored"
+    order = Batches(prepared.train, batch_tokens, PAD).of_epoch(0, 0)
+    assert made.largest[2] == max(map(len, order.epoch(made.spec.seed, 0)))
+    timings, text = made.record["timings"], prepared.text
+    assert all(seconds == round(seconds, 3) for seconds in timings.values())
+    assert set(timings) == {f"{p.replace(' ', '_')}_seconds" for p in (*PHASES, *translations)}
+    assert (made.record["corpus"]["src"], made.record["corpus"]["tgt"]) == (text.src, text.tgt)
     assert text.src != text.tgt
-    assert set(record["timings"]) == {
-        f"{phase.replace(' ', '_')}_seconds" for phase in (*PHASES, *translations)
-    }
 
 
-def test_the_speed_of_a_row_is_in_the_records_of_its_runs(task: MakeTask, store: Store) -> None:
-    small = task("none", spec=small_spec(), probe="measured")
-    speeds = {"train_target_tokens_per_second": 7.0, "decode_sentences_per_second": 3.0}
-    store.save_probe("measured", {**speeds, "session": "today", "train_peak_mib": 9.0, "n_src": 5})
-    record = run_one(small, store, lambda *_: None, lambda: False)
-    assert record["speed"] == {**speeds, "session": "today"}
-    assert record["memory"] == {"train_peak_mib": 9.0}
+def test_the_record_has_the_speed_of_its_row_and_why_the_engine_is_another(
+    made: SimpleNamespace,
+) -> None:
+    assert made.record["speed"] == {**SPEEDS, "session": "today"}
+    assert made.record["memory"] == {"train_peak_mib": 9.0}
+    assert (made.record["engine"], made.record["engine_note"]) == ("eager", "no capture")
+    assert made.record["is_fallback"]
 
 
 def test_the_record_says_in_how_many_parts_batches_were_computed(
@@ -105,43 +121,15 @@ def test_the_record_says_in_how_many_parts_batches_were_computed(
     assert of_mixture["note"].endswith(reason)
 
 
-def test_sentences_have_the_tokens_of_their_references(
-    task: MakeTask, store: Store, tmp_path: Path
+def test_sources_are_translated_and_sentences_have_the_tokens_of_their_references(
+    made: SimpleNamespace,
 ) -> None:
-    small = task("none", spec=small_spec())
-    run_one(small, store, lambda *_: None, lambda: False)
-    prepared = prepare(RunSpec.model_validate(small.spec))
-    for name in TESTS:
-        with (store.path(small.key) / f"sentences.{name}.csv").open(encoding="utf-8") as file:
+    for name, sources in zip(TESTS, made.sources, strict=True):
+        expected = made.prepared.tests[name]
+        assert [ids.tolist() for ids in sources] == [ids.tolist() for ids in expected.src]
+        with (made.folder / f"sentences.{name}.csv").open(encoding="utf-8") as file:
             n_tokens = [int(row["target_tokens"]) for row in csv.DictReader(file)]
-        assert n_tokens == [len(ids) for ids in prepared.tests[name].tgt]
-
-
-def test_sources_are_translated(
-    task: MakeTask, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given: list[Any] = []
-
-    def spy(model: Any, search: Any, sources: Any, *others: Any) -> Any:
-        given.append(sources)
-        return translate(model, search, sources, *others)
-
-    monkeypatch.setattr(run, "translate", spy)
-    small = task("none", spec=small_spec())
-    run_one(small, store, lambda *_: None, lambda: False)
-    prepared = prepare(RunSpec.model_validate(small.spec))
-    for name, sources in zip(TESTS, given, strict=True):
-        expected = prepared.tests[name].src
-        assert [ids.tolist() for ids in sources] == [ids.tolist() for ids in expected]
-
-
-def test_the_record_says_why_the_engine_is_not_the_one_asked_for(
-    task: MakeTask, store: Store
-) -> None:
-    small = replace(task("none", spec=small_spec()), engine_note="no capture")
-    record = run_one(small, store, lambda *_: None, lambda: False)
-    assert (record["engine"], record["engine_note"]) == ("eager", "no capture")
-    assert record["is_fallback"]
+        assert n_tokens == [len(ids) for ids in expected.tgt]
 
 
 def test_a_run_that_failed_is_made_again_and_one_that_is_done_is_not(
@@ -199,19 +187,11 @@ def _task(make: MakeTask, factor: int) -> Task:
 
 
 KEY = "0123456789abcdef"
-SPEC = {
-    "corpus": "synthetic",
-    "tokenizer": "word",
-    "model": {"dims": {"d_model": 16, "n_heads": 2, "max_len": 32}},
-    "training": {"steps": 1},
-    "decoding": "greedy",
-}
 
 
 @pytest.fixture
 def job(task: MakeTask) -> Task:
-    spec = RunSpec.model_validate(SPEC).model_dump(mode="json")
-    return task("none", key=KEY, spec=spec)
+    return task("none", key=KEY, spec=small_spec(training={**SMALL["training"], "steps": 3}))
 
 
 def _raising(error: BaseException) -> Any:
@@ -311,14 +291,13 @@ def test_a_second_try_keeps_the_checkpoint_and_a_fresh_one_does_not(
 def test_the_record_of_a_run_that_other_code_began_is_not_of_this_code(
     job: Task, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = {**job.spec, "training": {**job.spec["training"], "steps": 3}}
-    task, progress = replace(job, spec=spec), list[object]()
+    progress: list[object] = []
     monkeypatch.setattr(provenance, "code_digest", lambda: "of yesterday")
     with pytest.raises(StoppedError):
-        run_one(task, store, lambda *report: progress.extend(report[1:2]), lambda: any(progress))
+        run_one(job, store, lambda *report: progress.extend(report[1:2]), lambda: any(progress))
     monkeypatch.undo()
-    record = finish(task, store)
+    record = finish(job, store)
     assert (record["status"], record["git"]["code"]) == ("done", "of yesterday")
     assert provenance.stale_reason(record, Device("cpu")) == "the code has changed since"
-    again = finish(replace(task, fresh=True), store)
+    again = finish(replace(job, fresh=True), store)
     assert again["git"]["code"] == provenance.code_digest()

@@ -16,7 +16,6 @@ from ablate.runner.devices import Device
 from ablate.runner.pool import GRACE_S
 from ablate.runner.probe import (
     FEWEST_ROUNDS,
-    MOST_ROUNDS,
     n_rounds_of,
 )
 from ablate.runner.provenance import hardware, versions
@@ -27,7 +26,6 @@ from tests.runner.conftest import FEW_ROUNDS, MEASURED, Diary, FakeWorkers, Make
 
 pytestmark = pytest.mark.e2e
 CPU = Device("cpu")
-MANY_ROUNDS = replace(FEW_ROUNDS, probe_seconds=60.0)
 
 
 def test_rows_are_probed_by_turns_then_every_seed_is_trained(
@@ -58,19 +56,6 @@ def test_nothing_is_measured_unless_wanted(fake: FakeWorkers, task: MakeTask) ->
     schedule([task("done")], Local([CPU], fake.command), fake.store, fake.diary, limits)
     assert not [line for line in fake.journal() if line.startswith("probe")]
     assert fake.trained()
-
-
-def test_a_row_that_fails_gets_no_more_turns_until_the_next_time(
-    fake: FakeWorkers, task: MakeTask
-) -> None:
-    fake.run([task("tires"), task("done")], limits=MANY_ROUNDS)
-    probes = [line for line in fake.journal() if line.startswith("probe")]
-    assert probes.count("probe tires 1") == 2
-    assert probes.count("probe done 1") == MOST_ROUNDS
-    assert n_rounds_of(fake.store.load_probe("done")) == MOST_ROUNDS
-    assert fake.status("tires") == "done"
-    fake.run([task("tires", key="again", probe="tires"), task("done")])
-    assert fake.journal().count("probe tires 1") == 4
 
 
 def _done(store: Store, key: str, **keys: object) -> None:
@@ -129,27 +114,6 @@ def test_a_speed_that_was_measured_before_a_kill_reaches_its_record(
     fake.run([task("done base", key="base", probe="base")])
     assert not fake.journal()
     assert (fake.store.load("base") or {})["speed"]["session"] == "before the kill"
-
-
-LASTING_WORKER = """
-import sys
-with open(sys.argv[1], "a") as file:
-    print("started", file=file)
-for line in sys.stdin:
-    if not line.strip():
-        print('{"message": "ProcessExited", "status": 0}', flush=True)
-"""
-
-
-def test_a_worker_that_is_there_goes_before_one_that_would_have_to_start(
-    store: Store, diary: Diary, task: MakeTask
-) -> None:
-    tasks, starts = [task(f"done {number}") for number in range(4)], store.results / "starts"
-    command = [sys.executable, "-c", LASTING_WORKER, str(starts)]
-    with Local([CPU] * 3, command).pool(diary, GRACE_S) as workers:
-        ended = list(workers.run(one_per_process(tasks), is_exclusive=True))
-    assert [(each.task, each.failure) for each in ended] == [(each, None) for each in tasks]
-    assert starts.read_text(encoding="utf-8").split() == ["started"]
 
 
 @pytest.mark.parametrize(
@@ -320,20 +284,6 @@ def test_lack_of_memory_divides_the_batches_until_they_fit(
     assert statuses == dict.fromkeys(names, "done") | {"huge": "oom"}
 
 
-def test_a_run_beside_others_on_its_device_is_repeated_without_them_before_it_is_divided(
-    fake: FakeWorkers, task: MakeTask
-) -> None:
-    fake.store.save_probe("measured", MEASURED)
-    tasks = [task("large", probe="measured"), task("meets", key="meet1", probe="measured")]
-    (fake.store.results / "meet2").touch()
-    fake.run(tasks, n_slots=2)
-    assert [line for line in fake.trained() if "large" in line] == [
-        "train large 1",
-        "train large 1",
-        "train large 1 1/2",
-    ]
-
-
 def test_runs_begin_as_their_row_was_probed(fake: FakeWorkers, task: MakeTask) -> None:
     tasks = [task("large", key=f"l{seed}", spec={"seed": seed}) for seed in (1, 2)] + [task("done")]
     fake.run(tasks)
@@ -348,13 +298,6 @@ def test_runs_begin_as_their_row_was_probed(fake: FakeWorkers, task: MakeTask) -
     more = [task("large", key="l3", spec={"seed": 3})]
     fake.run(more)
     assert fake.trained()[-1] == "train large 3 1/2"
-
-
-def test_runs_do_not_try_what_no_probe_could(fake: FakeWorkers, task: MakeTask) -> None:
-    tasks = [task("huge", key=f"h{seed}", spec={"seed": seed}) for seed in (1, 2)]
-    fake.run([*tasks, task("done")])
-    assert fake.trained() == ["train done 1", "train huge 1 1/4", "train huge 2 1/4"]
-    assert [fake.status(key) for key in ("h1", "h2", "done")] == ["oom", "oom", "done"]
 
 
 def test_an_engine_that_fails_gives_way_to_the_eager_one_in_a_fresh_process(

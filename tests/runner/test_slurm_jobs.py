@@ -1,22 +1,15 @@
-"""Runs in jobs that get Slurm's signals: processes that stand for jobs, and those of a real Slurm.
-
-pytest -m slurm   # two minutes, on a machine with nothing else to do
-
-The real one needs root and Debian's ``slurm-wlm`` and ``munge``; it is started here, with one node.
-"""
+"""Runs in jobs that get Slurm's signals, of processes that stand for jobs; `pytest -m slurm`."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,33 +27,10 @@ pytestmark = pytest.mark.slurm
 ROOT = Path(__file__).parents[2]
 RUN = ("run", "study.yaml", "--device", "cpu")
 ONE = ("--no-probe", "--only", "baseline")
-SLURM = (*"--backend slurm --slurm array_parallelism=2 --jobs 1".split(),)
-CLUSTERS = {
-    "local": ("--slurm", "cluster=local"),
-    "slurm": (*"--slurm cpus_per_task=1 --slurm mem=500".split(),),
-}
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scancel")
-CONFIGURATION = """
-ClusterName=test
-SlurmctldHost={host}(127.0.0.1)
-SlurmUser=root
-SlurmdUser=root
-AuthInfo=socket={folder}/munge/socket,cred_expire=5
-StateSaveLocation={folder}
-SlurmdSpoolDir={folder}/spool
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
-SlurmctldPort={port}
-SlurmdPort={other_port}
-ProctrackType=proctrack/linuxproc
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-SchedulerParameters=sched_interval=2,bf_interval=2
-MailProg=/bin/true
-NodeName={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=1000
-PartitionName=all Nodes=ALL Default=YES
-"""
-"""Requeued jobs begin after ``cred_expire`` seconds, in place of two minutes."""
+SLURM = (
+    *"--backend slurm --slurm array_parallelism=2 --jobs 1".split(),
+    *("--slurm", "cluster=local"),
+)
 
 EXPERIMENT = f"""
 corpus: {{name: synthetic, size: 200}}
@@ -135,87 +105,24 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]
     return text[text.index("━") :], numbers_of(folder / "results")
 
 
-@pytest.fixture(params=CLUSTERS)
-def cluster(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[str]:
-    """Return each kind of cluster in turn."""
-    with ExitStack() as stack:
-        if request.param == "slurm":
-            if os.geteuid() != 0 or not all(map(shutil.which, PROGRAMS)):
-                pytest.skip("needs root, and Debian's slurm-wlm and munge")
-            stack.enter_context(_slurm(tmp_path / "cluster"))
-            monkeypatch.setenv("SLURM_CONF", str(tmp_path / "cluster" / "slurm.conf"))
-        yield request.param
-
-
-@contextmanager
-def _slurm(folder: Path) -> Iterator[None]:
-    """Have a Slurm of one node."""
-    (folder / "munge").mkdir(parents=True, mode=0o755)
-    key = folder / "munge" / "key"
-    key.write_bytes(os.urandom(128))
-    key.chmod(0o600)
-    ports = dict(zip(("port", "other_port"), _free_ports(2), strict=True))
-    file = folder / "slurm.conf"
-    file.write_text(CONFIGURATION.format(folder=folder, host=socket.gethostname(), **ports))
-    of_munge = [f"--{name}-file={folder}/munge/{name}" for name in ("key", "pid", "log", "seed")]
-    commands = [
-        ["munged", "--foreground", "--force", *of_munge, f"--socket={folder}/munge/socket"],
-        ["slurmctld", "-D", "-c", "-f", str(file)],
-        ["slurmd", "-D", "-f", str(file)],
-    ]
-    daemons = []
-    with (folder / "log").open("wb") as log:
-        try:
-            for command in commands:
-                daemons.append(subprocess.Popen(command, stdout=log, stderr=log))
-                time.sleep(2)  # each needs the one before
-            yield
-            _wait_for_jobs(file)
-        finally:
-            for daemon in reversed(daemons):
-                daemon.terminate()
-                daemon.wait()
-
-
-def _wait_for_jobs(configuration: Path) -> None:
-    """Wait until every job has ended: without its daemons, what is left of one would stay."""
-    environment = {**os.environ, "SLURM_CONF": str(configuration)}
-    ask = ["squeue", "--noheader"]
-    while subprocess.run(ask, env=environment, capture_output=True, check=True).stdout:
-        time.sleep(0.5)
-
-
-def _free_ports(n: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(n)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
-def _signal(jobs: list[str], cluster: str) -> None:
+def _signal(jobs: list[str]) -> None:
     """Send what Slurm sends before a time limit, to every process of some jobs."""
-    if cluster == "slurm":
-        subprocess.run(["scancel", "--signal=USR2", *jobs], check=True)
-        return
     for job in jobs:
         for process in descendants(int(job)):
             os.kill(process, signal.SIGUSR2)
 
 
 def test_two_signals_of_slurm_change_no_bit(
-    cluster: str, alone: tuple[str, dict[str, Any]], tmp_path: Path
+    alone: tuple[str, dict[str, Any]], tmp_path: Path
 ) -> None:
     """As before a time limit: the job saves what it has, and is put into the queue again."""
     (tmp_path / "study.yaml").write_text(EXPERIMENT)
     results = tmp_path / "results"
-    with _ablate(tmp_path, *RUN, *ONE, *SLURM, *CLUSTERS[cluster]) as process:
+    with _ablate(tmp_path, *RUN, *ONE, *SLURM) as process:
         for after in (60, 150):
             _wait_for(lambda: _step(results) > after, process)  # noqa: B023 - used at once
             (queue,) = [TaskQueue(file.parent) for file in results.glob("slurm/*/jobs.json")]
-            _signal(queue.jobs()[0], cluster)
+            _signal(queue.jobs()[0])
             _wait_for(lambda: _step(results) == 0, process)
     table = (tmp_path / "output").read_text(encoding="utf-8")
     assert process.returncode == 0, table
@@ -231,7 +138,7 @@ def test_a_stopped_worker_of_a_job_is_repeated_to_the_samenumbers_of(
 ) -> None:
     (tmp_path / "study.yaml").write_text(EXPERIMENT)
     results = tmp_path / "results"
-    command = (*RUN, *ONE, *SLURM, *CLUSTERS["local"], "--stall-after", "10")
+    command = (*RUN, *ONE, *SLURM, "--stall-after", "10")
     with _ablate(tmp_path, *command) as process:
         _wait_for(lambda: _step(results) > 60, process)
         (queue,) = [TaskQueue(file.parent) for file in results.glob("slurm/*/jobs.json")]
@@ -247,7 +154,7 @@ def test_a_stopped_worker_of_a_job_is_repeated_to_the_samenumbers_of(
 
 def test_a_call_that_leaves_is_followed_by_the_next(tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text(EXPERIMENT)
-    slurm_command = (*RUN, "--set", "training.steps=300", *SLURM, *CLUSTERS["local"])
+    slurm_command = (*RUN, "--set", "training.steps=300", *SLURM)
     assert "6 tasks submitted: 2 jobs" in _output(tmp_path, *slurm_command, "--detach")
     assert "all tasks are running: 2 jobs" in _output(tmp_path, *slurm_command, "--detach")
     _output(tmp_path, "status", "--json")
