@@ -47,22 +47,13 @@ class Unpacked:
         self._stream: Any = unpack(file) if unpack is not None else file
 
     def read(self, n: int) -> bytes:
-        """Return the next bytes, at most ``n``.
-
-        Raises:
-            OSError: if the file holds too many.
-        """
+        """Return at most the next ``n`` bytes; a file that holds too many is an `OSError`."""
         room = self._most - self.tell() + 1 if self._is_packed else n
         content: bytes = self._stream.read(min(n, room))
         self._check()
         return content
 
     def seek(self, position: int, whence: int = os.SEEK_SET) -> int:
-        """Move to a position, and return it.
-
-        Raises:
-            OSError: if the file holds too many bytes.
-        """
         if whence == os.SEEK_SET and self._is_packed:
             position = min(position, self._most + 1)
         reached: int = self._stream.seek(position, whence)
@@ -70,7 +61,6 @@ class Unpacked:
         return reached
 
     def tell(self) -> int:
-        """Return the position."""
         return int(self._stream.tell())
 
     def _check(self) -> None:

@@ -21,15 +21,13 @@ from ablate.errors import EngineError, first_line
 class GraphCapturer:
     """Captures work on a device, on a stream of its own and in one pool of memory.
 
-    A replay runs the captured kernels on the same memory, and no Python code. So the work must read
-    and write tensors that stay where they are, and every replay overwrites the last result.
+    A replay runs the captured kernels on the same memory, and no Python code: the work must read
+    and write tensors that stay where they are, and every replay overwrites the last result. On a
+    CPU a capture is the work itself.
 
     A failed capture leaves PyTorch's generator and allocator in a state from which the process
     cannot recover. Destroying a graph frees memory that the matrix products of all graphs on its
     stream use. So `clear` destroys all graphs together, except one that keeps the pool alive.
-
-    Args:
-        device: that the work runs on; on a CPU a capture is the work itself.
 
     Source: https://docs.pytorch.org/docs/stable/notes/cuda.html, "CUDA Graphs"; on the destruction
     of graphs: https://github.com/pytorch/pytorch/issues/193402.
@@ -51,7 +49,7 @@ class GraphCapturer:
 
     @property
     def n_captures(self) -> int:
-        """Return how many captures can be replayed; 0 on a CPU."""
+        """How many captures can be replayed; 0 on a CPU."""
         return len(self._graphs)
 
     def warm_up(self, work: Callable[[], Tensor]) -> Tensor:
@@ -66,12 +64,9 @@ class GraphCapturer:
     def capture(self, name: str, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
         """Return a function that does the work; this call does not.
 
-        The work must have been done before (`warm_up`), because the allocations and look-ups of its
-        first time must not be captured. The error has the ``name``.
-
-        Raises:
-            EngineError: if the work cannot be captured, for example because it reads a number.
-            OutOfMemoryError: of PyTorch, if the device's memory is full.
+        The work must have been done before (`warm_up`), whose allocations must not be captured.
+        What cannot be captured is an `EngineError` with the ``name``; lack of memory stays what it
+        is.
         """
         if not self._is_cuda:
             return work

@@ -1,7 +1,7 @@
 """Keeps ``torch._dynamo``, as slow to import as PyTorch, out of processes that compile nothing.
 
 PyTorch 2.13 imports it at the first call of any optimizer and of operations on the meta device, to
-exclude them from compilation. That has no effect where nothing is compiled.
+exclude them from compilation.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
@@ -45,15 +46,10 @@ _DIGEST = "digest"
 
 
 class Store:
-    """Records and probes under one folder of results.
+    """Records and probes under one folder of results, which is made when something is written.
 
-    Its methods raise a `StoreError` where the system does not let them read or write.
-
-    Args:
-        results: the folder; made when something is first written.
-
-    Raises:
-        StoreError: if no record or table could name the folder.
+    Its methods raise a `StoreError` where the system does not let them read or write; the
+    constructor, if no record or table could name the folder.
     """
 
     def __init__(self, results: Path) -> None:
@@ -66,15 +62,12 @@ class Store:
         self.results = results
 
     def path(self, run: str) -> Path:
-        """Return the folder of the run with this hash."""
         return self.results / "runs" / run
 
     def probe_path(self, key: str) -> Path:
-        """Return the file of the probe with this key."""
         return self.results / "probes" / f"{key}.json"
 
     def match_path(self, key: str) -> Path:
-        """Return the file of the match with this key."""
         return self.results / "matches" / f"{key}.json"
 
     def load(self, run: str) -> dict[str, Any] | None:
@@ -86,7 +79,7 @@ class Store:
         return _read_unless_damaged(self.path(run) / "record.json", read_record, effect)
 
     def read(self, run: str) -> dict[str, Any] | None:
-        """Return the record of the run with this hash; None if it has not ended."""
+        """Return the record of a run; None if it has not ended. Damage is a `StoreError`."""
         return _read_record(self.path(run) / "record.json")
 
     def headings(self) -> dict[str, Heading]:
@@ -130,7 +123,6 @@ class Store:
         return _outcome(run, self.load)
 
     def save(self, record: Mapping[str, Any]) -> None:
-        """Write a record atomically."""
         write_whole(self.path(record["hash"]) / "record.json", _dump(record))
 
     def damaged_files(self, record: Mapping[str, Any]) -> list[Path]:
@@ -150,34 +142,26 @@ class Store:
         return read_translations(self.path(record["hash"]) / translations_file(test_set), record)
 
     def load_probe(self, key: str) -> dict[str, Any] | None:
-        """Return the measurements of the probe with this key; None if it has not run."""
         effect = "the speed of its row counts as not measured, and `ablate run` measures it again"
         return _read_unless_damaged(self.probe_path(key), read_probe, effect)
 
     def save_probe(self, key: str, probe: dict[str, Any]) -> None:
-        """Write the measurements of a probe."""
         write_whole(self.probe_path(key), _dump(probe))
 
     def load_match(self, key: str) -> dict[str, Any] | None:
-        """Return what was measured to make a row as slow as its baseline; None if nothing was."""
         effect = "it counts as not measured, and `ablate run` measures it again"
         return _read_unless_damaged(self.match_path(key), read_match, effect)
 
     def save_match(self, key: str, match: dict[str, Any]) -> None:
-        """Write what was measured to make a row as slow as its baseline."""
         write_whole(self.match_path(key), _dump(match))
 
     @contextmanager
     def lock(self, run: str, should_stop: Callable[[], bool] = lambda: False) -> Iterator[bool]:
-        """Lock the run with this hash against every other process.
+        """Lock a run against every other process; yield whether the lock is held.
 
-        Waits while another process has the lock, which ends with that process, however it ends.
-        Yields whether the lock is held: False only after ``should_stop``, which is called very
-        often while waiting.
-
-        Raises:
-            StoreError: if the folder cannot be written to, is a link, or its file system has no
-                locks.
+        Waits while another process has the lock, which ends with that process. It is not held after
+        ``should_stop``, which is called very often while waiting. A folder that cannot be written
+        to, is a link, or whose file system has no locks is a `StoreError`.
         """
         folder = self.path(run)
         if folder.is_symlink():
@@ -199,10 +183,7 @@ class Store:
         """Return the record of a run, or of the run that replaced it.
 
         It is named by its folder, the first characters of its hash, or ``experiment:row:seed``,
-        with the names that it was first trained under.
-
-        Raises:
-            StoreError: if there is no such run, or more than one.
+        with the names that it was first trained under. None, or more than one, is a `StoreError`.
         """
         if (Path(run) / "record.json").is_file():
             record = _read_record(Path(run) / "record.json") or {}
@@ -253,21 +234,15 @@ def write_whole(path: Path, text: str) -> None:
 
 
 @contextmanager
-def writable(file: Path) -> Iterator[None]:
+def writable(file: Path, done: str = "written") -> Iterator[None]:
     """Raise a `StoreError` for the system's error in a block that writes or locks a file."""
     try:
         yield
     except OSError as error:
-        raise StoreError(f"{file}: cannot be written: {error.strerror or error}") from error
+        raise StoreError(f"{file}: cannot be {done}: {error.strerror or error}") from error
 
 
-@contextmanager
-def readable(file: Path) -> Iterator[None]:
-    """Raise a `StoreError` for the system's error in a block that reads a file."""
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(f"{file}: cannot be read: {error.strerror or error}") from error
+readable = partial(writable, done="read")
 
 
 def translations_file(test_set: str) -> str:
@@ -278,15 +253,11 @@ def translations_file(test_set: str) -> str:
 def read_translations(file: Path, record: Mapping[str, Any]) -> list[str] | None:
     """Return the translations in a file of a run, one for each line; None if there is no file.
 
-    Raises:
-        StoreError: if it is not what the record says, or cannot be read.
+    A file that is not what the record says is a `StoreError`.
     """
     verify(file, record)
     with readable(file), suppress(FileNotFoundError):
-        try:
-            return file.read_bytes().decode("utf-8").split("\n")[:-1]
-        except UnicodeDecodeError as error:
-            raise StoreError(f"{file}: cannot be read: {error}") from error
+        return file.read_bytes().decode("utf-8").split("\n")[:-1]
     return None
 
 
@@ -296,11 +267,7 @@ def describe(content: bytes) -> FileContent:
 
 
 def verify(file: Path, record: Mapping[str, Any]) -> None:
-    """Compare a file of a run with what its record says, if that says anything.
-
-    Raises:
-        StoreError: if it is damaged.
-    """
+    """Compare a file of a run with what its record says, if anything; damage is a `StoreError`."""
     content = record.get("files", {}).get(file.name)
     if content is not None and not _is_whole(file, content):
         raise StoreError(f"{file}: is damaged; `ablate run --fresh` makes it anew")
@@ -363,8 +330,7 @@ def _read_unless_damaged(path: Path, check: Check, effect: str) -> dict[str, Any
 def parse(text: bytes, check: Check) -> dict[str, Any]:
     """Return the content of a file, which may be another's: its texts are made printable.
 
-    Raises:
-        ValueError: if it is damaged; the message says how.
+    A `ValueError` says how it is damaged.
     """
     try:
         content = json.loads(text)

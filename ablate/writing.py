@@ -22,14 +22,9 @@ from ablate.printable import printable
 def atomic_write(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     """Yield a stream whose content replaces ``path`` at the end, even across a power cut.
 
-    Nothing is written if the block raises. The folder is created where it is missing. A device or a
-    pipe is written to as it is: a file in its place would break what else uses it. What it holds
-    stays, as where ``>>`` has put a file behind ``/dev/stdout``.
-
-    ``mode`` is ``wb``, or ``w`` for text in UTF-8.
-
-    Raises:
-        OSError: if the file cannot be written; its old content is then still there.
+    Nothing is written if the block raises, or the system: the old content is then still there. The
+    folder is created where it is missing. To a device or a pipe is written as it is: a file in its
+    place would break what else uses it. ``mode`` is ``wb``, or ``w`` for text in UTF-8.
     """
     encoding = None if "b" in mode else "utf-8"
     if _is_stream(path):
@@ -71,8 +66,8 @@ def remove_tree(path: Path, *, first: str = "", ignore_errors: bool = False) -> 
     """Remove a folder with its files; of a link, the link alone.
 
     Links in the folder are removed and not followed, even if one replaces a folder meanwhile. A
-    folder in which a file system is mounted stays as it is, with all its files. The file ``first``
-    in it goes first, so that no interruption leaves it.
+    folder in which a file system is mounted stays whole. The file ``first`` goes first, so that no
+    interruption leaves it.
     """
     with suppress(OSError) if ignore_errors else nullcontext():
         if path.is_symlink():
@@ -87,7 +82,6 @@ def remove_tree(path: Path, *, first: str = "", ignore_errors: bool = False) -> 
 
 
 def _unlink_in(folder: Path, name: str) -> None:
-    """Remove a file of a folder, if it is there, unless the folder is a link."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         with suppress(FileNotFoundError):
@@ -126,8 +120,8 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, str | float | None]]) -> N
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return rows of the same columns as CSV under a line of headers; nothing without rows.
 
-    A text that a spreadsheet would compute as a formula begins with an apostrophe, which
-    `csv_rows` removes, and control characters are shown as escape sequences.
+    A text that a spreadsheet would compute as a formula begins with an apostrophe, which `csv_rows`
+    removes, and control characters are shown as escape sequences.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

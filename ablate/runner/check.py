@@ -89,7 +89,7 @@ def check_devices(experiment: Experiment, worker_slots: Sequence[Device]) -> Non
 def check_distinct(experiment: Experiment, device: Device) -> None:
     """Check that no two rows are the same run on a device, so that none is compared with itself.
 
-    Two are if ``precision: auto`` is the other's precision there, or their teachers' files equal.
+    Two are if ``precision: auto`` is the other's there, or their teachers' files are equal.
     """
     auto = resolve("auto", device)
     rows: dict[str, Row] = {}
@@ -130,7 +130,6 @@ def blueprint(run: RunSpec) -> Transformer:
     """Assemble a run's model on the meta device, with as many ids as its tokenizer may give.
 
     With parts of plugins it also computes logits, because their code may break a contract there.
-    A `RefusedError` says what a part refuses or breaks, or that no machine can hold the model.
     """
     tokenizer = build(Tokenizer, run.tokenizer, at="tokenizer")
     parts = plugin_parts(run)
@@ -150,8 +149,7 @@ def blueprint(run: RunSpec) -> Transformer:
 def bounded(run: RunSpec) -> Iterator[None]:
     """Stop the assembly of a run's model on the meta device where it exceeds a bound.
 
-    The `RefusedError`, raised too if PyTorch cannot compute with its sizes, has the path of the
-    largest size that the run chooses.
+    The `RefusedError` has the path of the largest size that the run chooses.
     """
     chosen = leaves(run.model_dump(include={"model", "tokenizer"}))
     whole = ((path, value) for path, value in chosen if type(value) is int)  # True is none
@@ -183,7 +181,6 @@ def bounded(run: RunSpec) -> Iterator[None]:
 def _counter(
     path: str, size: int, path_of_many: str
 ) -> Callable[[nn.Module, str, Tensor | None], None]:
-    """Return a hook that adds up the parameters and buffers of a model that is being assembled."""
     n_bytes = n_tensors = 0
 
     def count(module: nn.Module, name: str, tensor: Tensor | None) -> None:
@@ -284,7 +281,6 @@ def _refusals(
 
 
 def _refusal(path: str, attempt: Callable[[], object]) -> RefusedError | None:
-    """Return why what stands at a path cannot be built; None if it can."""
     try:
         attempt()
     except RefusedError as refusal:

@@ -151,7 +151,6 @@ def _git(*args: str) -> str | None:
 
 @cache
 def _cpu_facts() -> dict[str, str]:
-    """Return Linux's facts about the first CPU; nothing on other systems."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:

@@ -55,13 +55,13 @@ def run_one(
 
     Writes into the run's folder ``model.safetensors``, ``tokenizer.json``, ``curve.csv``,
     ``layers.csv``, ``hypotheses.<testset>.txt``, ``sentences.<testset>.csv`` and, last of all,
-    ``record.json``. A failure leaves a record too, with everything known by then, and its traceback
-    in ``error.txt``.
+    ``record.json``. A failure leaves a record too, its traceback in ``error.txt``, and is then
+    raised.
 
     ``should_stop`` is called often; on True the run saves a checkpoint and raises a `StoppedError`,
-    and the next call continues. ``cores``, too, returns how many cores of a CPU the run may keep
-    busy, which does not change its numbers. ``goes_on`` is called with every batch that is
-    evaluated or translated. What made the run fail is raised when its record is written.
+    and the next call continues. ``cores`` returns how many cores of a CPU the run may keep busy,
+    which does not change its numbers. ``goes_on`` is called with every batch that is evaluated or
+    translated.
     """
     report(WAITING)
     with store.lock(task.key, should_stop) as is_held:
@@ -178,7 +178,6 @@ class _Attempt:
             new.replace(file)
 
     def _write(self, name: str, text: str) -> None:
-        """Write a file into the run's folder, and note its size and hash in the record."""
         write_whole(self.folder / name, text)
         self._note_file(name, text.encode())
 
@@ -203,7 +202,6 @@ class _Attempt:
         return assemble(self.spec.model, prepared.tokenizers.vocabulary, PAD).to(self.device)
 
     def _describe(self, prepared: Prepared, model: Transformer) -> None:
-        """Note what is known before training."""
         tokenizers, text = prepared.tokenizers, prepared.text
         self._write("tokenizer.json", tokenizers.to_json())
         batches = self._batches(prepared.train).of_epoch(0, 0)
@@ -296,7 +294,6 @@ class _Attempt:
             yield batch
 
     def _tokens_without_gradient(self) -> int:
-        """Return how many tokens a batch may have whose activations are not kept."""
         n_tokens = self.spec.training.batch_tokens * _EVALUATION_FACTOR.get(self.device.type, 1)
         return max(1, n_tokens // self.task.micro_batch_factor)
 

@@ -128,7 +128,6 @@ class SessionFile(ForwardingListener):
         super().ended(task, outcome, is_good=is_good)
 
     def refresh(self) -> None:
-        """Rewrite the file if that has not happened for long."""
         with self._lock:
             if self._timer() >= self._next_at - _EVERY_S + _SILENT_AT_MOST_S:
                 self._write()

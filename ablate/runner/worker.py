@@ -117,7 +117,6 @@ def has_open_file(start: str) -> bool:
 
 
 def _wait_for(fork: int) -> tuple[int, bool]:
-    """Wait for a fork, and forward SIGTERM to it."""
     received: list[int] = []
 
     def forward(number: int, _: object) -> None:
@@ -185,7 +184,6 @@ def _execute_tasks(
 def _execute_task(
     task: Task, send: _Send, should_stop: Callable[[], bool], cores: Callable[[], int]
 ) -> TaskFinished:
-    """Do a task; return how it ended."""
     store, reporter = Store(task.results), Reporter(task, send)
 
     def next_step() -> bool:
@@ -241,7 +239,6 @@ class Reporter:
             self._send(self._last)
 
     def line(self, text: str) -> None:
-        """Print a line with the date and the name of the task."""
         with suppress(OSError):  # of a full disk
             print(printable(f"{now()}  {self._name}: {text}"), flush=True)  # noqa: T201 - into its log
 

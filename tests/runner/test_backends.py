@@ -13,7 +13,6 @@ import pytest
 from ablate.errors import RunError, SpecError, StoreError
 from ablate.runner.backends import registry
 from ablate.runner.backends.contract import BackendRequest
-from ablate.runner.backends.local import Local
 from ablate.runner.backends.registry import BackendEntry, open_backend
 from ablate.runner.devices import Device
 from ablate.runner.pool import Pool
@@ -37,12 +36,6 @@ def backends(monkeypatch: pytest.MonkeyPatch) -> Mapping[str, BackendEntry]:
     known = {**registry.BACKENDS, "cloud": CLOUD}
     monkeypatch.setattr(registry, "BACKENDS", known)
     return known
-
-
-def test_this_machine_is_the_backend_unless_another_is_asked_for() -> None:
-    backend = open_backend("local", BackendRequest("cpu", 2))
-    assert isinstance(backend, Local)
-    assert backend.worker_slots == (Device("cpu"),) * 2
 
 
 @pytest.mark.parametrize(

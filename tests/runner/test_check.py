@@ -204,14 +204,6 @@ def test_a_size_that_no_machine_can_hold_is_refused(path: str, tmp_path: Path) -
     assert not printed.stdout
 
 
-@pytest.mark.parametrize("path", sorted(HUGE))
-def test_a_size_of_the_baseline_is_refused_once(path: str, tmp_path: Path) -> None:
-    file = _spec(tmp_path, "model.position", "learned")
-    with pytest.raises(SpecError, match=rf"--set:1:\d+: {path}: ") as refused:
-        check(load(file, [f"{path}={HUGE[path]}"]))
-    assert str(refused.value).count(f" {path}: ") == 1
-
-
 @pytest.mark.parametrize(
     "change",
     [

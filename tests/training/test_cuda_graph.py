@@ -19,7 +19,6 @@ from ablate.data.tokenizer import PAD
 from ablate.errors import EngineError, StoppedError
 from ablate.model import Transformer
 from ablate.parts.feed_forward import Relu
-from ablate.registry import slots
 from ablate.training import Progress, curve, loop, train
 from ablate.training.engines import Eager, SelfCheck, cuda_graph
 from ablate.training.engines.cuda_graph import CudaGraph, FusedGradAccumulator
@@ -311,27 +310,6 @@ def test_rows_do_not_depend_on_when_they_are_read(
         return [line.rpartition(",")[0] for line in lines]  # without the seconds
 
     assert rows(20) == rows(1)
-
-
-@pytest.mark.train
-@pytest.mark.parametrize("name", sorted(slots()["optimizer"]))
-def test_a_cpu_beside_a_gpu_trains_as_without(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch warns where an optimizer that is to be captured makes a step that is not."""
-
-    class Idle:
-        def is_capturing(self) -> bool:
-            return False
-
-    monkeypatch.setattr(
-        torch.accelerator, "current_accelerator", lambda check_available: torch.device("cuda")
-    )
-    monkeypatch.setattr(torch.accelerator, "current_stream", Idle)
-    engine, batches = test_engines.prepared("cuda_graph", run_spec(0.0, optimizer={"name": name}))
-    is_never = "capturable" not in engine.optimizer.param_groups[0]
-    engine.optimizer._warned_capturable_if_run_uncaptured = is_never  # False as in copies
-    one = batches.make(batches.epoch(1, 0)[0])
-    for _ in range(3):
-        engine.step([one])
 
 
 def backward(model: Transformer, precision: str) -> Callable[[], Tensor]:

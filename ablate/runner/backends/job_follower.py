@@ -27,9 +27,9 @@ _FAILURES: dict[str, Failure] = {"OUT_OF_MEMORY": "killed", "CANCELLED": "other"
 class JobFollower:
     """Relays the messages of a queue's jobs to a listener, and detects jobs that have ended.
 
-    ``submit`` is called with the number of worker slots that entries need, and submits missing
-    jobs; without it entries are given up when no job is left. A job watches its own workers; one
-    that is silent itself, for longer than these may be (``stall_after``), is killed.
+    ``submit`` submits jobs for so many worker slots; without it entries are given up when no job is
+    left. A job watches its own workers; one that is silent itself, for longer than these may be
+    (``stall_after``), is killed.
     """
 
     def __init__(
@@ -140,10 +140,7 @@ class JobFollower:
     def _handle_ended_jobs(
         self, names: set[str], ended_jobs: dict[str, str]
     ) -> Iterator[TaskOutcome]:
-        """Yield the tasks that were lost with their job, and submit jobs for waiting entries.
-
-        The jobs had ended before the last messages were read.
-        """
+        """Yield the tasks that were lost with their job, and submit jobs for waiting entries."""
         jobs, _ = self._queue.jobs()
         has_no_jobs = len(ended_jobs) == len(jobs)
         n_needed = 0
@@ -169,8 +166,7 @@ class JobFollower:
     def _given_up(self, entries: Sequence[Entry]) -> Iterator[TaskOutcome]:
         """Yield the tasks whose outcome cannot come, since another call has ended their entries.
 
-        One that follows the same jobs has found that a job is lost, or has removed the queue. What
-        a job has written is read by the next check after it has ended an entry.
+        What a job has written is read by the next check after it has ended an entry.
         """
         of_tasks = {name for name, _ in self._tasks}
         closed = of_tasks - {entry.name for entry in entries if not entry.is_over}

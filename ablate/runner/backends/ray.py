@@ -66,7 +66,6 @@ class _Node:
 
     @property
     def affinity(self) -> NodeAffinitySchedulingStrategy:
-        """The strategy that places an actor on this node and no other."""
         return NodeAffinitySchedulingStrategy(self.id, soft=False)
 
 
@@ -242,8 +241,7 @@ class RayProcess:
     def _exited(self, error: Exception) -> ProcessExited:
         """Return how a process ended whose actor does not answer.
 
-        If its node is only unreachable, the lock of its run is still held there, so that the run is
-        not executed twice.
+        If its node is only unreachable, the lock of its run is still held there.
         """
         alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
         if isinstance(error, ActorDiedError) and self._node.id in alive:
@@ -253,7 +251,6 @@ class RayProcess:
 
 
 def _nodes() -> list[_Node]:
-    """Return the nodes of the cluster that are alive."""
     alive = [node for node in ray.nodes() if node["Alive"]]
     hosts = Counter(node["NodeManagerHostname"] for node in alive)
     nodes_alive: list[_Node] = []
@@ -283,7 +280,6 @@ def _kind(device: str, alive: Sequence[_Node]) -> Literal["cpu", "cuda"]:
 def _describe_nodes(
     alive: Sequence[_Node], kind: Literal["cpu", "cuda"], results: Path
 ) -> dict[_Node, NodeFacts]:
-    """Return the facts of each node."""
     if not alive:
         raise ClusterError("no node of the cluster has a free device or core to offer")
     describe = ray.remote(max_calls=1)(describe_node)

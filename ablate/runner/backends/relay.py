@@ -73,10 +73,7 @@ class Relay:
         self._outbox: queue.SimpleQueue[RelayedMessage] = queue.SimpleQueue()
 
     def begin(self, group: TaskGroup, needed: Bundle) -> None:
-        """Send the process a group; if that takes files that cannot be written, the node is lost.
-
-        What this method returns or raises is not read: the driver waits for messages.
-        """
+        """Send the process a group; if its files cannot be written, the node is lost."""
         try:
             group = self._prepared(group, needed)
         except (OSError, StoreError) as error:
@@ -93,7 +90,6 @@ class Relay:
             self._process.begin(group)
 
     def grant(self, n_cores: int) -> None:
-        """Let the process keep so many cores busy."""
         if self._process is not None:
             self._process.grant(n_cores)
 
@@ -108,7 +104,6 @@ class Relay:
             self._process.abort()
 
     def terminate(self) -> None:
-        """Ask the process to save a checkpoint and to stop."""
         if self._process is not None:
             self._process.terminate()
 

@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -63,8 +64,16 @@ class SlurmBackend(Backend):
             for index in range(self._n_slots)
         )
 
-    def pool(self, listener: ProgressListener, grace_s: float) -> SlurmPool:
-        return SlurmPool(self, listener)
+    @contextmanager
+    def pool(self, listener: ProgressListener, grace_s: float) -> Iterator[SlurmPool]:
+        """Yield the pool; an error that ends it cancels the jobs, unless they are detached."""
+        try:
+            yield SlurmPool(self, listener)
+        except DetachedError:
+            raise
+        except BaseException:
+            self.stop()
+            raise
 
     def close(self) -> None:
         """Cancel pending jobs and remove the queue, which ends idle jobs, unless detached."""
@@ -75,7 +84,7 @@ class SlurmBackend(Backend):
 
     @property
     def jobs(self) -> list[str]:
-        """Return the ids of the jobs that this call has submitted."""
+        """The ids of the jobs that this call has submitted."""
         return [job.job_id for job in self._submitted]
 
     def submit(self, n_runs: int, idle_s: float = _IDLE_S) -> list[str]:
@@ -100,10 +109,7 @@ class SlurmBackend(Backend):
         return [each.job_id for each in new]
 
     def reattach(self, tasks: Sequence[Task], listener: ProgressListener) -> Iterator[TaskOutcome]:
-        """Follow these tasks in jobs of earlier calls; yield their outcomes.
-
-        With --detach only the outcomes that are there already, without waiting.
-        """
+        """Follow these tasks in jobs of earlier calls; with --detach, as far as they have come."""
         keys = {task.key for task in tasks} | {task.probe for task in tasks}
         for queue in self._earlier_queues():
             entries = [e for e in queue.entries() if keys & {task.key for task in e.tasks}]
@@ -147,7 +153,7 @@ class SlurmBackend(Backend):
         )
 
     def _earlier_queues(self) -> list[TaskQueue]:
-        """Return the queues of other calls, the oldest first."""
+        """The queues of other calls, the oldest first."""
         files = sorted(self._folder.glob("*/jobs.json"))
         return [TaskQueue(f.parent) for f in files if f.parent != self.queue.folder]
 
@@ -180,7 +186,7 @@ class SlurmBackend(Backend):
         return facts, n_slots
 
     def _query_device(self) -> tuple[DeviceFacts, int]:
-        """Submit a first job, and wait until it reports its device; return that and its slots."""
+        """Submit a first job; return the device that it reports, and how many slots it has."""
         (job,) = self.submit(1)
         _print(f"waiting for the device of job {job}; logs: {slurm_cluster.log_of(job, self.logs)}")
         try:
@@ -203,7 +209,7 @@ class SlurmBackend(Backend):
 
     @property
     def _kind_of_nodes(self) -> str:
-        """Return a hash, 16 hex digits, of all options that decide which nodes are used."""
+        """A hash of all options that decide which nodes are used."""
         content = [
             self.options.cluster,
             self.options.node_parameters,
@@ -224,14 +230,6 @@ class SlurmPool:
     def __init__(self, backend: SlurmBackend, listener: ProgressListener) -> None:
         self._backend, self._listener = backend, listener
 
-    def __enter__(self) -> SlurmPool:
-        return self
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        """Cancel the jobs if an error ends the work early, unless they are detached."""
-        if error is not None and not isinstance(error, DetachedError):
-            self._backend.stop()
-
     def run(
         self, groups: Iterable[TaskGroup], *, is_exclusive: bool = False, shares_cores: bool = True
     ) -> Iterator[TaskOutcome]:
@@ -239,11 +237,10 @@ class SlurmPool:
 
         Every job has devices of its own, so that a group has its device for itself in any case.
         """
-        queue = self._backend.queue
+        backend, queue = self._backend, self._backend.queue
         queue.create()
         entries = [Entry(queue.add([group]), [group]) for group in groups]
         self._submit(sum(entry.n_slots for entry in entries))
-        backend = self._backend
         follower = JobFollower(
             queue, self._listener, backend.logs, self._submit, backend.stall_after
         )

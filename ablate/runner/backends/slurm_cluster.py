@@ -58,7 +58,7 @@ class SlurmOptions:
 
     @property
     def node_parameters(self) -> dict[str, Any]:
-        """Return the parameters that decide which nodes are used."""
+        """The parameters that decide which nodes are used."""
         irrelevant = ("time", "timeout_min", "array_parallelism", "signal_delay_s", "job_name")
         return {key: value for key, value in self.parameters.items() if key not in irrelevant}
 
@@ -92,11 +92,7 @@ def read_options(options: Mapping[str, str]) -> SlurmOptions:
 
 
 def minutes_of(time: str) -> float:
-    """Return in minutes a time limit in one of Slurm's forms (sbatch's manual, ``--time``).
-
-    They are ``minutes``, ``minutes:seconds``, ``hours:minutes:seconds``, ``days-hours``,
-    ``days-hours:minutes`` and ``days-hours:minutes:seconds``.
-    """
+    """Return a time limit, in one of the forms of ``sbatch --time``, in minutes."""
     if not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", time) or set(time) <= set("0:-"):
         raise SpecError(
             f"--slurm-time {time}: a time is written as Slurm writes it, as in 90 (minutes), "
@@ -152,7 +148,7 @@ def cancel(jobs: Sequence[str], cluster: str, *, only_pending: bool = False) -> 
 
 
 def kill(jobs: Sequence[str], cluster: str) -> None:
-    """End jobs that do not answer; Slurm does so when a cancelled one has not ended in time."""
+    """End jobs that do not answer."""
     if cluster == "slurm":
         cancel(jobs, cluster)
         return

@@ -94,7 +94,6 @@ class QueueJob:
         return DelayedSubmission(replace(self))
 
     def _slots(self, queue: TaskQueue) -> list[Device]:
-        """Return one device for each worker of this job."""
         slots = devices.worker_slots(devices.find(self.device), self.jobs)
         facts = facts_of(slots[0])
         of_others, _ = queue.facts()
@@ -110,7 +109,6 @@ class QueueJob:
         return list(slots)
 
     def _execute_entries(self, slots: Sequence[Device], queue: TaskQueue, job: str) -> None:
-        """Execute entries as they come."""
         idle_since = time.monotonic()
         queue.requeue(job)  # if a node has failed under this job, its entries are still taken
         self._pool_context = ExitStack()
@@ -197,7 +195,6 @@ class _MessageWriter(ForwardingListener):
         super().stalled(task, silence)
 
     def task_ended(self, outcome: TaskOutcome) -> None:
-        """Write the outcome of a task."""
         fields = {
             "failure": outcome.failure,
             "reason": outcome.reason,

@@ -38,12 +38,12 @@ class Entry:
 
     @property
     def tasks(self) -> list[Task]:
-        """Return the tasks of all groups."""
+        """The tasks of all groups."""
         return [task for group in self.groups for task in group]
 
     @property
     def n_slots(self) -> int:
-        """Return how many worker slots the largest group needs."""
+        """How many worker slots the largest group needs."""
         return max(task.n_devices for task in self.tasks)
 
 
@@ -63,7 +63,6 @@ class JobMessage:
     silence: Silence | None = None  # if it has stalled
 
     def to_line(self) -> str:
-        """Return the message as a line of JSON."""
         return json.dumps(asdict(self)) + "\n"
 
     @staticmethod
@@ -84,7 +83,6 @@ class TaskQueue:
         self._read_up_to: dict[Path, int] = {}
 
     def create(self) -> None:
-        """Make the folder."""
         for name in _FOLDERS:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
 
@@ -122,9 +120,8 @@ class TaskQueue:
     def requeue(self, job: str) -> None:
         """Move the entries that a job has taken and not ended back to the waiting ones.
 
-        Tasks that have begun are no longer `fresh`, so that they resume; others still have the
-        results of an earlier call. If the job is killed meanwhile, another one may execute an entry
-        a second time, and skips its finished runs.
+        Tasks that have begun are no longer `fresh`, so that they resume. If the job is killed
+        meanwhile, another one may execute an entry a second time, and skips its finished runs.
         """
         file, begun = self.folder / "messages" / f"{job}.jsonl", set[str]()
         for line in file.read_bytes().splitlines() if file.exists() else ():
@@ -149,12 +146,10 @@ class TaskQueue:
             old.rename(self.folder / "ended" / name)
 
     def post(self, message: JobMessage) -> None:
-        """Append a message to the file of its job."""
         with (self.folder / "messages" / f"{message.job}.jsonl").open("a") as file:
             file.write(message.to_line())
 
     def has_started(self, job: str) -> bool:
-        """Return whether a job has got so far as to take entries."""
         return (self.folder / "messages" / f"{job}.jsonl").exists()
 
     def start_messages(self, job: str) -> None:
@@ -207,7 +202,6 @@ class TaskQueue:
         return DeviceFacts(**content["facts"]), content["n_slots"]
 
     def save_jobs(self, jobs: Sequence[str], cluster: str) -> None:
-        """Save the ids of the jobs."""
         content = {"jobs": list(jobs), "cluster": cluster}
         write_whole(self.folder / "jobs.json", json.dumps(content) + "\n")
 
