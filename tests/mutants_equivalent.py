@@ -340,7 +340,7 @@ it decides which line a warning names
   training/checkpoint.py  restore  2 -> 3: 2
   training/engines/factory.py  make_engine  2 -> 3: 2
 both are 0
-  training/plan.py  count_steps  swap the first two: (n_tokens, *
+  training/step.py  count_steps  swap the first two: (n_tokens, *
 steps and runs have seeds that differ either way
   training/loop.py  _Loop._seed_dropout  1000003 -> 1000004: *
   training/loop.py  _Loop._seed_dropout  Add -> Sub: *

@@ -256,19 +256,12 @@ def _refusals(
     dims = run.model.dims
     model = (run.tokenizer, run.model, *plugin_parts(run).items())
     shares = (*model, training.objective, run.devices_per_run)
+    optimizer, schedule = "training.optimizer", "training.schedule"
     attempts: list[tuple[str, Hashable, Callable[[], object]]] = [
         ("model", model, lambda: blueprint(run)),
         ("training.objective", None, lambda: _check_smoothing(run)),
-        (
-            "training.optimizer",
-            None,
-            lambda: build(Optimizer, training.optimizer, at="training.optimizer"),
-        ),
-        (
-            "training.schedule",
-            None,
-            lambda: build(Schedule, training.schedule, dims, 1, at="training.schedule"),
-        ),
+        (optimizer, None, lambda: build(Optimizer, training.optimizer, at=optimizer)),
+        (schedule, None, lambda: build(Schedule, training.schedule, dims, 1, at=schedule)),
         ("decoding", None, lambda: _check_search(run)),
         (_N_DEVICES, shares, lambda: _check_shares(run)),
     ]

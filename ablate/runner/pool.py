@@ -191,9 +191,9 @@ class Pool:
                 return (waiting.pop(number), chosen) if chosen else None
         memories = [self._memory_mib[worker.device] for worker in (*free, *self._busy)]
         for worker in free:
-            number = next_group(waiting, self._memory_mib[worker.device], memories)
-            if number is not None:
-                return waiting.pop(number), [worker]
+            first = next_group(waiting, self._memory_mib[worker.device], memories)
+            if first is not None:
+                return waiting.pop(first), [worker]
         return None
 
     def _start(self, group: TaskGroup, workers: Sequence[_Worker]) -> None:
