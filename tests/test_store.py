@@ -64,13 +64,6 @@ def test_a_saved_record_is_loaded_as_it_was(store: Store) -> None:
     assert store.load(RUN) == record
 
 
-def test_a_record_is_replaced_and_nothing_else_stays_behind(store: Store) -> None:
-    store.save({"hash": RUN, "status": "failed"})
-    store.save({"hash": RUN, "status": "done"})
-    assert store.load(RUN) == {"hash": RUN, "status": "done"}
-    assert [path.name for path in store.path(RUN).iterdir()] == ["record.json"]
-
-
 @pytest.mark.e2e
 def test_a_kill_at_any_moment_leaves_a_whole_record(store: Store) -> None:
     process = _python(SAVE_FOR_EVER, str(store.results), RUN)

@@ -167,7 +167,7 @@ for task in tasks:
     if kind == "crashes":
         sys.exit("the last words")
     if task["action"] == "probe":
-        if kind == "large" and factor < 2 or kind == "huge":
+        if kind == "large" and factor < 2:
             heartbeat("measuring", largest_batch=3)
             end("memory", "no room")
             sys.exit()
@@ -202,13 +202,9 @@ for task in tasks:
         save("done")
     elif kind == "greedy":  # likewise
         save("oom" if len(tasks) > 1 else "done", "no room")
-    elif kind in ("large", "tall", "huge"):  # fits in halves, in quarters, not at all
-        fits = factor >= {"large": 2, "tall": 4, "huge": 1000}[kind]
+    elif kind == "large":  # fits in halves
+        fits = factor >= 2
         save("done" if fits else "oom", None if fits else "no room")
-    elif kind == "doomed":  # is killed unless it is divided
-        if factor < 2:
-            os.kill(os.getpid(), signal.SIGKILL)
-        save("done")
     elif kind == "uncaptured":
         if task["engine"] == "eager":
             save("done")

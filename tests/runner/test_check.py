@@ -159,14 +159,6 @@ def test_every_row_with_a_refused_model_is_named(tmp_path: Path) -> None:
     assert [f"variants.v{n}" in str(refusal.value) for n in (1, 2, 3)] == [True] * 3
 
 
-def test_rows_that_differ_on_a_device_are_accepted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = "training: {precision: auto}\nvariants: {bf16: {training.precision: bf16}}\n"
-    monkeypatch.setattr(devices, "has_bf16", lambda _: False)
-    check_distinct(_load(tmp_path, text), Device("cpu"))
-
-
 HUGE = {
     "model.dims.d_model": 10**10,
     "model.dims.max_len": 10**17,

@@ -87,27 +87,6 @@ def test_a_silent_run_is_named_until_there_is_news(watch: Clock, task: MakeTask)
     ]
 
 
-def test_a_silent_run_has_no_time_left_in_the_live_table(watch: Clock, task: MakeTask) -> None:
-    display, job = LiveDisplay(_console(is_terminal=True), watch), task("none")
-    with display:
-        display.started(job, CPU)
-        display.heartbeat(job, training_at(4))
-        watch.now = 120.0
-        display.stalled(job, Silence(120.0, 120.0))
-        watch.now = 150.0
-        assert display._describe(display._running["none"]) == "training, no news for 2:30"
-        display.heartbeat(job, training_at(5))
-        assert "left" in display._describe(display._running["none"])
-
-
-def test_the_time_in_a_phase_counts_from_its_first_heartbeat(watch: Clock, task: MakeTask) -> None:
-    display, job = _started(task, watch)
-    for second in range(121):
-        watch.now = float(second)
-        display.heartbeat(job, Heartbeat("none", "translating test"))
-    assert _text(display).splitlines()[1:] == ["pe none seed 1: translating test for 2:00"]
-
-
 def test_the_live_table_has_a_line_per_running_run(watch: Clock, task: MakeTask) -> None:
     display = LiveDisplay(_console(is_terminal=True), watch)
     tasks = [task("one"), task("two"), task("three")]

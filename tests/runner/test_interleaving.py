@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -232,17 +231,3 @@ def test_a_worker_makes_several_runs_and_says_so(
         assert _record(tmp_path / "both", key)["runs_per_process"] == 3
         assert _record(tmp_path / "alone", key)["runs_per_process"] == 1
         assert diary.endings[key].startswith("done, BLEU")
-
-
-@pytest.mark.gpu
-def test_recorded_steps_by_turns_are_those_made_alone(
-    task: MakeTask, tmp_path: Path, kinds: dict[str, dict[str, Any]]
-) -> None:
-    def on_gpu(results: Path, key: str) -> Task:
-        cpu_task = _task(task, results, key, **kinds[key])
-        return replace(cpu_task, device="cuda", engine="cuda_graph")
-
-    _together([on_gpu(tmp_path / "both", key) for key in kinds])
-    for key in kinds:
-        _together([on_gpu(tmp_path / "alone", key)])
-        assert _numbers(tmp_path / "both", key) == _numbers(tmp_path / "alone", key)

@@ -194,20 +194,6 @@ def test_runs_are_packed_for_the_smallest_device_that_has_room_for_one(
     assert set(fake.diary.runs_per_process) == expected
 
 
-def test_no_group_exceeds_a_limit(task: MakeTask) -> None:
-    generator, sizes = torch.Generator().manual_seed(0), set[int]()
-    for _ in range(50):
-        drawn = torch.randint(1, 9, (20,), generator=generator).tolist()
-        needs = {f"r{n}": Needs(1 + at_once, 100.0 * at_once) for n, at_once in enumerate(drawn)}
-        tasks = [task(key, memory_mib=needs[key].memory_mib) for key in needs]
-        for group in pack_tasks(tasks, 2, lambda each: needs[each.key].runs_at_once, [2000.0]):  # noqa: B023
-            of_group = [needs[each.key] for each in group]
-            assert len(group) == 1 or sum(each.memory_mib for each in of_group) <= 1600.0
-            assert len(group) <= min(16, *(each.runs_at_once for each in of_group))
-            sizes.add(len(group))
-    assert max(sizes) > 1
-
-
 def test_runs_that_fit_on_the_large_devices_alone_are_packed_for_these(task: MakeTask) -> None:
     assert _packed(["wide", "narrow", "narrow"], task, memories=[1000.0, 10_000.0]) == [1, 1, 1]
     assert _packed(["narrow"] * 4, task, memories=[1800.0, 10_000.0]) == [2, 2]

@@ -259,21 +259,6 @@ def test_a_run_that_fails_in_company_is_repeated_alone(
     assert fake.trained()[4:] == again[variant]
 
 
-def test_lack_of_memory_divides_the_batches_until_they_fit(
-    fake: FakeWorkers, task: MakeTask
-) -> None:
-    names = ["done", "tall", "huge", "doomed", "done too"]
-    for name in names:
-        fake.store.save_probe(name.replace(" ", "-"), MEASURED)
-    fake.run([task(name) for name in names])
-    assert fake.trained()[5:] == [
-        *["train tall 1 1/2", "train huge 1 1/2", "train doomed 1"],
-        *["train tall 1 1/4", "train huge 1 1/4", "train doomed 1 1/2"],
-    ]
-    statuses = {name: fake.status(name.replace(" ", "-")) for name in names}
-    assert statuses == dict.fromkeys(names, "done") | {"huge": "oom"}
-
-
 def test_runs_begin_as_their_row_was_probed(fake: FakeWorkers, task: MakeTask) -> None:
     tasks = [task("large", key=f"l{seed}", spec={"seed": seed}) for seed in (1, 2)] + [task("done")]
     fake.run(tasks)

@@ -14,7 +14,7 @@ from ablate.errors import StoreError
 from ablate.runner import sessions as module
 from ablate.runner.devices import Device
 from ablate.runner.sessions import SessionFile, session_file, sessions
-from ablate.runner.task import Heartbeat, ProgressListener, Silence
+from ablate.runner.task import ProgressListener, Silence
 from tests.runner.conftest import MakeTask, training_at
 
 CPU = Device("cpu")
@@ -109,18 +109,6 @@ def test_a_task_without_heartbeats_is_still_timed(tmp_path: Path, task: MakeTask
         present[0] = second
         listener.refresh()
         assert json.loads(file.read_text())["running"][0]["seconds"] == written
-
-
-def test_the_phase_after_training_is_not_hidden_by_its_last_step(
-    tmp_path: Path, task: MakeTask
-) -> None:
-    file, job = tmp_path / "session.json", task("none")
-    listener = SessionFile(calls(), file, "pe", timer=iter(range(0, 1000, 10)).__next__)
-    listener.started(job, CPU)
-    listener.heartbeat(job, training_at(100))
-    listener.heartbeat(job, Heartbeat("none", "translating test"))
-    (running,) = json.loads(file.read_text())["running"]
-    assert (running["phase"], running["seconds_left"]) == ("translating test", None)
 
 
 def test_a_killed_call_is_told_once(tmp_path: Path) -> None:

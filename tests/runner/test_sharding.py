@@ -22,7 +22,6 @@ from ablate.runner.devices import Device
 from ablate.runner.failures import TaskOutcome, retry
 from ablate.runner.task import Task
 from ablate.store import Store
-from ablate.training.engines import engine_of
 from tests.runner.conftest import EXPERIMENT, SMALL, MakeTask, changed_worker
 
 NOTE = "not distributed: out of memory"
@@ -73,13 +72,6 @@ def test_weights_that_cannot_be_split_stay_whole(distributed: Task, task: MakeTa
     assert _out_of_memory(muon) == replace(muon, micro_batch_factor=2)
     alone = task("row", spec=_spec(1).model_dump(mode="json"), isolation="device")
     assert _out_of_memory(alone) == replace(alone, micro_batch_factor=2)
-
-
-def test_the_engine_of_several_devices_is_for_them_alone() -> None:
-    assert engine_of(_spec(2), "auto") == "distributed"
-    assert engine_of(_spec(2), "fully_sharded") == "fully_sharded"
-    with pytest.raises(SpecError, match=r"the runs of this experiment have one device; say dev"):
-        engine_of(_spec(1), "fully_sharded")
 
 
 def test_what_looks_at_whole_weights_is_refused_where_the_file_says_it(tmp_path: Path) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import os
-import runpy
 import signal
 import subprocess
 import sys
@@ -88,15 +86,6 @@ def _is_gone(process: int, within_s: float = 5.0) -> bool:
 def _outcomes(store: Store, *keys: str) -> list[tuple[str, str | None]]:
     records = [store.load(key) for key in keys]
     return [(record["status"], record["error"]) for record in records if record is not None]
-
-
-def test_a_worker_looks_for_garbage_but_not_among_its_imports() -> None:
-    try:
-        runpy.run_module("ablate.runner", run_name="imported")
-        assert gc.isenabled()
-        assert gc.get_freeze_count() > 100_000
-    finally:
-        gc.unfreeze()
 
 
 def test_a_killed_fork_is_one_failed_run_and_its_worker_makes_the_next(

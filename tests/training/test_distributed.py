@@ -209,14 +209,6 @@ class TestSeveralRanks:
         assert actual == other == pytest.approx(expected, abs=1e-4)
         assert actual != pytest.approx(without, abs=1e-2)
 
-    def test_a_weight_may_be_used_by_one_rank_and_in_one_batch_alone(self) -> None:
-        def gradient(name: str) -> list[Tensor | None]:
-            return _gradient(engine_of(name, model_of_one_length()), n_batches=2)
-
-        expected = gradient("eager")
-        for actual in in_ranks(2, lambda _: gradient("distributed")):
-            _assert_close(actual, expected)
-
     def test_only_the_first_rank_evaluates_and_writes(self, tmp_path: Path) -> None:
         spec = run_spec(dropout=0.1, steps=20)
 

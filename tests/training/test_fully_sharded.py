@@ -26,7 +26,7 @@ from ablate.training.weights import ShardedWeights
 from tests.tiny import PAD, PARTS, mixed, mixtures, some_batch, thin, tiny
 from tests.training.in_ranks import in_ranks
 from tests.training.reversal import fresh, pairs, run, run_spec
-from tests.training.test_distributed import engine_of, model_of_one_length, several_ranks
+from tests.training.test_distributed import engine_of, several_ranks
 from tests.training.test_engines import losses
 
 SPLIT = [(slot, name) for slot, name in PARTS if not lookup(slot, name).cls.batch_dependence]
@@ -242,14 +242,6 @@ class TestSeveralRanks:
         # Whole rows, of which the first rank has a few more where they cannot be divided
         most = sum(math.ceil(len(weight) / n) * weight[0].numel() for weight in weights)
         assert max(size[0] for size in of_ranks) == most < 1.12 * n_weights / n
-
-    def test_a_weight_may_be_used_by_one_rank_and_in_one_batch_alone(self) -> None:
-        def of(name: str) -> dict[str, Tensor]:
-            return gradient(engine_of(name, model_of_one_length()), n_batches=2)
-
-        expected = of("eager")
-        assert expected["encoder.layers.0.feed_forward.up.weight"].any()
-        assert_close(in_ranks(2, lambda _: of("fully_sharded"))[0], expected)
 
     @pytest.mark.parametrize(
         "training",

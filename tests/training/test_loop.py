@@ -13,10 +13,9 @@ from torch import Tensor
 
 from ablate.config import RunSpec
 from ablate.errors import DamagedFileWarning
-from ablate.training import TrainingResult, checkpoint, loop, train
-from ablate.training.averaging import Snapshots
+from ablate.training import TrainingResult, checkpoint
 from ablate.training.step import make_optimizer
-from tests.training.reversal import fresh, job, nll, run, run_spec
+from tests.training.reversal import fresh, nll, run, run_spec
 
 
 def go(spec: RunSpec, folder: Path) -> tuple[TrainingResult, dict[str, Tensor]]:
@@ -32,27 +31,6 @@ def assert_same(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
 
 def curve(folder: Path) -> pd.DataFrame:
     return pd.read_csv(folder / "curve.csv").drop(columns="seconds")
-
-
-def test_the_memory_of_steps_is_given_back_before_snapshots_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec, order = run_spec(steps=2), list[str]()
-    model = fresh(spec)
-
-    def give_back() -> None:
-        assert all(weight.grad is None for weight in model.parameters())
-        order.append("memory")
-
-    def mean(self: Snapshots) -> dict[str, Tensor]:
-        order.append("mean")
-        return original(self)
-
-    original = Snapshots.mean
-    monkeypatch.setattr(loop, "give_back_free_memory", give_back)
-    monkeypatch.setattr(Snapshots, "mean", mean)
-    train(model, job(spec, tmp_path), lambda _: None, lambda: False)
-    assert order == ["memory", "mean"]
 
 
 @pytest.mark.parametrize("average", [{"last": 1}, {"ema": 1e-9}])

@@ -92,20 +92,6 @@ def test_the_gradient_is_that_of_the_papers_formula_and_of_differences(
     assert slope == pytest.approx((ends[1] - ends[0]) / 2e-5 / 7, rel=1e-6)
 
 
-def test_every_token_has_the_weight_of_its_candidate() -> None:
-    """One number for each token, padding included."""
-    objective, model = MinimumRisk(PAD), model_of()
-    candidates = Candidates.of(objective, SENTENCES, CPU)
-    n_rows, length = candidates.tgt_out.shape
-    hidden = torch.randn(n_rows * length, 32, dtype=torch.float64, requires_grad=True)
-    loss, weights = candidates.loss_and_weights(model, hidden, "fp32")
-    assert loss.shape == ()
-    assert weights.shape == (n_rows, length, 1)
-    assert torch.equal(weights, weights[:, :1].expand_as(weights))
-    assert weights[:, 0, 0].unique().numel() > 2, "candidates differ"
-    assert not weights.requires_grad, "the gradient takes them as they are"
-
-
 def test_in_bf16_probabilities_are_in_single_precision() -> None:
     candidates, losses = Candidates.of(MinimumRisk(PAD), SENTENCES, CPU), []
     hidden = torch.randn(candidates.tgt_out.numel(), 32)
