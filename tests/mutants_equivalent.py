@@ -88,7 +88,7 @@ the tensor has two dimensions, of which the last is 1
   attention/recent.py  Differential.weights  drop a minus: -1 (3)
   embedding.py  TokenEmbedding.scores  drop a minus: -1
   embedding.py  Embedding.logits  drop a minus: -1
-  training/curvature.py  with_sampled_labels  drop a minus: -1*
+  training/engines/contract.py  with_sampled_labels  drop a minus: -1*
 no logit lies between the masked ones and those of models
   objective/*  LabelSmoothing.loss  Lt -> LtE: logits < MASKED_LOGIT / 2
   objective/*  LabelSmoothing.loss  2 -> 3: 2

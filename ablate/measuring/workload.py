@@ -19,8 +19,8 @@ from ablate.model import Transformer, assemble
 from ablate.parts.optimizer import EstimatesCurvature
 from ablate.registry import build
 from ablate.training.averaging import MovingAverage, evaluated_weights
-from ablate.training.curvature import estimate_curvature
 from ablate.training.engines import Engine, capturer_for, make_engine
+from ablate.training.engines.contract import estimate_curvature
 from ablate.training.step import StepConfig, make_optimizer, set_lr
 
 _N_BATCHES = 4  # to train on, spread over the lengths

@@ -26,9 +26,9 @@ from ablate.processes import give_back_free_memory
 from ablate.registry import build
 from ablate.training import checkpoint
 from ablate.training.averaging import MovingAverage, Snapshots, evaluated_weights
-from ablate.training.curvature import estimate_curvature
 from ablate.training.curve import Curve, LayerRecorder, Row, UnreadStep, has_row
 from ablate.training.engines import SelfCheck, make_engine
+from ablate.training.engines.contract import estimate_curvature
 from ablate.training.ranks import ALONE, Ranks
 from ablate.training.step import BatchStream, StepConfig, count_steps, make_optimizer, set_lr
 

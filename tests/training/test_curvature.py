@@ -10,8 +10,8 @@ import torch
 from ablate.data.tokenizer import PAD
 from ablate.parts.optimizer import Group, Optimizer
 from ablate.registry import build, choose
-from ablate.training.curvature import estimate_curvature, with_sampled_labels
 from ablate.training.engines import Eager
+from ablate.training.engines.contract import estimate_curvature, with_sampled_labels
 from ablate.training.step import count_passes
 from tests.tiny import scrambled, some_batch, tiny
 from tests.training.reversal import make_step_config, run_spec
