@@ -285,9 +285,9 @@ def test_a_match_is_measured_anew_for_another_text(tmp_path: Path) -> None:
     assert match_key(of_files, row, "one") != match_key(of_files, row, "other")
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_flops_are_those_of_the_first_batch_times_the_tokens(accumulate: int) -> None:
-    training = {**SMALL["training"], "accumulate": accumulate}
+@pytest.mark.parametrize("length", [{"accumulate": 2}, {"steps": None, "epochs": 2}], ids=str)
+def test_flops_are_those_of_the_first_batch_times_the_tokens(length: dict[str, Any]) -> None:
+    training = {k: v for k, v in (SMALL["training"] | length).items() if v is not None}
     run = RunSpec.model_validate({**SMALL, "training": training})
     prepared = prepare(run)
     batches = Batches(prepared.train, run.training.batch_tokens, PAD).of_epoch(0, 0)

@@ -106,6 +106,16 @@ def test_what_is_measured_here_stays_out_of_the_records_of_another_machine(
     assert n_rounds_of((fake.store.load("here") or {})["speed"]) == FEWEST_ROUNDS
 
 
+def test_a_speed_that_was_measured_before_a_kill_reaches_its_record(
+    fake: FakeWorkers, task: MakeTask
+) -> None:
+    fake.store.save_probe("base", {**MEASURED, "session": "before the kill"})
+    _done(fake.store, "base")
+    fake.run([task("done base", key="base", probe="base")])
+    assert not fake.journal()
+    assert (fake.store.load("base") or {})["speed"]["session"] == "before the kill"
+
+
 @pytest.mark.parametrize(
     ("names", "expected"),
     [

@@ -389,6 +389,21 @@ def test_other_code_uses_the_weight_of_a_layer_itself() -> None:
     assert "forward" not in vars(layer)
 
 
+def test_a_weight_that_is_not_trained_stays_so() -> None:
+    layer = nn.Linear(3, 3)
+    layer.weight.requires_grad_(False)
+
+    def add() -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            loss: Tensor = layer(torch.ones(5, 3)).sum()
+        loss.backward()
+        return loss.detach()
+
+    FusedGradAccumulator(layer, "bf16")(add, is_captured=False)
+    assert layer.weight.grad is None
+    torch.testing.assert_close(layer.bias.grad, torch.full((3,), 5.0))
+
+
 def test_a_first_gradient_is_not_captured() -> None:
     model: Transformer = thin("position", "sinusoidal").train()
     with pytest.raises(RuntimeError, match="first gradient in a capture"):
