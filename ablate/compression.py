@@ -28,10 +28,7 @@ _LONGEST = max(map(len, _MAGIC))
 
 
 class Unpacked:
-    """The content of a file that is packed by gzip or xz, or by nothing, to be read in order.
-
-    By default its first bytes tell how it is packed. Messages have the ``name``.
-    """
+    """Content packed by gzip, xz or nothing, to be read in order; its first bytes say how."""
 
     def __init__(
         self, file: IO[bytes], name: str, unpack: Callable[[IO[bytes]], Any] | None = None

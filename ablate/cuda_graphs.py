@@ -131,10 +131,9 @@ def generator_of(device: torch.device) -> torch.Generator:
 
 @contextmanager
 def usual_kernels() -> Iterator[None]:
-    """Let PyTorch use its usual kernels even where deterministic algorithms are enabled.
+    """Use PyTorch's usual kernels, for work that writes to every address once: it is deterministic.
 
-    For work that writes to every address once, which is deterministic anyway: the deterministic
-    algorithms for indexed writes take fifteen kernels on a GPU.
+    The deterministic algorithms for indexed writes take fifteen kernels on a GPU.
     """
     if not torch.are_deterministic_algorithms_enabled():  # disabling would import the compiler
         yield

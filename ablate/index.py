@@ -46,10 +46,7 @@ _Entries = dict[str, tuple[_State, Heading]]
 
 
 def headings(runs: Path, read: Callable[[str], Heading | None]) -> dict[str, Heading]:
-    """Return the heading of every record below a folder, by hash and in its order.
-
-    ``read`` returns the heading of the run with a hash; None if its record is damaged, or gone.
-    """
+    """Return the heading of every record below a folder, by hash; ``read`` returns one."""
     file, now = runs / "index.json", time.time_ns()
     known, entries, found = _load(file), _Entries(), dict[str, Heading]()
     for run, state in _states(runs):

@@ -17,8 +17,8 @@ _NAME = "torch._dynamo"
 def install() -> None:
     """Delay ``import torch._dynamo`` until something else of it is used than by optimizers.
 
-    Only for the processes of this package: functions that were wrapped before the import are not
-    excluded from compilation later. The regions that the engine ``compile`` compiles call none.
+    Functions that were wrapped before are not excluded from compilation later; the regions that the
+    engine ``compile`` compiles call none.
     """
     sys.modules.setdefault(_NAME, _LazyDynamo(_NAME))
 

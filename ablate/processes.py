@@ -21,10 +21,7 @@ STACK_SIGNAL = signal.SIGUSR1
 
 
 def die_with_parent(parent: int | None = None) -> None:
-    """Make Linux kill this process when its parent ends in any way; forks do not inherit this.
-
-    If the parent with that id has ended before, this process ends at once.
-    """
+    """Make Linux kill this process when its parent ends, or has ended; forks do not inherit it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if parent is not None and os.getppid() != parent:
@@ -32,10 +29,7 @@ def die_with_parent(parent: int | None = None) -> None:
 
 
 def die_with_writer() -> None:
-    """Call `die_with_parent`, for a process whose parent writes to its standard input.
-
-    If that pipe is closed already, the process ends at once.
-    """
+    """Call `die_with_parent`, for a process whose parent writes to its standard input."""
     die_with_parent()
     if sys.platform == "linux":
         poll = select.poll()
@@ -65,10 +59,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def kill_tree(pid: int) -> None:
-    """Kill a process and, on Linux, its descendants.
-
-    One that was stopped before it asked to end with its parent would hold the locks it inherited.
-    """
+    """Kill a process and, on Linux, its descendants, of which a stopped one would hold locks."""
     for each in (pid, *descendants(pid)):
         with suppress(ProcessLookupError):
             os.kill(each, signal.SIGKILL)
@@ -94,10 +85,7 @@ def request_stacks(pid: int) -> None:
 
 
 def is_true_within(seconds: float, condition: Callable[[], bool]) -> bool:
-    """Return whether ``condition`` returns True within some seconds.
-
-    It is called every millisecond or so: it may let other runs of the process make a step.
-    """
+    """Return whether ``condition``, called every millisecond, returns True within some seconds."""
     until = time.monotonic() + seconds
     while not (is_true := condition()) and time.monotonic() < until:
         time.sleep(_PAUSE_S)

@@ -91,10 +91,7 @@ def _unlink_in(folder: Path, name: str) -> None:
 
 
 def _mounted_in(folder: Path) -> Path | None:
-    """Return where Linux has mounted a file system in a folder, or as the folder; None if nowhere.
-
-    Of a bind mount, the device of the files does not show it.
-    """
+    """Return where Linux has mounted a file system in a folder, also by a bind mount; else None."""
     root = folder.resolve()
     with suppress(FileNotFoundError):  # not Linux
         for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
@@ -106,10 +103,7 @@ def _mounted_in(folder: Path) -> Path | None:
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, str | float | None]]) -> None:
-    """Write rows of the same columns atomically, None and NaN as empty cells.
-
-    Writes the same bytes as pandas, which takes longer to import than the file takes to write.
-    """
+    """Write rows of the same columns atomically, None and NaN as empty cells, as pandas does."""
     cells = [
         {key: None if isinstance(x, float) and math.isnan(x) else x for key, x in row.items()}
         for row in rows

@@ -87,10 +87,7 @@ def check_devices(experiment: Experiment, worker_slots: Sequence[Device]) -> Non
 
 
 def check_distinct(experiment: Experiment, device: Device) -> None:
-    """Check that no two rows are the same run on a device, so that none is compared with itself.
-
-    Two are if ``precision: auto`` is the other's there, or their teachers' files are equal.
-    """
+    """Check that no row is compared with itself, by what 'auto' is or by equal teachers."""
     auto = resolve("auto", device)
     rows: dict[str, Row] = {}
     refusals = []
@@ -147,10 +144,7 @@ def blueprint(run: RunSpec) -> Transformer:
 
 @contextmanager
 def bounded(run: RunSpec) -> Iterator[None]:
-    """Stop the assembly of a run's model on the meta device where it exceeds a bound.
-
-    The `RefusedError` has the path of the largest size that the run chooses.
-    """
+    """Stop an assembly on the meta device at a bound, with the path of the largest size."""
     chosen = leaves(run.model_dump(include={"model", "tokenizer"}))
     whole = ((path, value) for path, value in chosen if type(value) is int)  # True is none
     path, size = max(whole, key=lambda each: each[1])

@@ -96,10 +96,7 @@ def memory_mib(device: Device) -> float:
 
 
 def find(names: str) -> tuple[Device, ...]:
-    """Return the devices of ``auto`` (GPUs, else the CPU), ``cpu``, ``cuda`` or ``cuda:0,2``.
-
-    A `DeviceError` says that one is missing; there is no fallback.
-    """
+    """Return the devices of ``auto`` (GPUs, else the CPU), ``cpu``, ``cuda`` or ``cuda:0,2``."""
     if names == "cpu":
         return (Device("cpu"),)
     # Before CUDA is initialised, PyTorch asks NVML, which counts GPUs and not MIG instances

@@ -58,11 +58,7 @@ class RankLostError(RunError):
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Return what kind of failure an exception is.
-
-    Lack of memory is looked for first, in its causes too: a capture that ran out of memory raises
-    an `EngineError`, and would succeed with more memory.
-    """
+    """Return what kind of failure an exception is; lack of memory may be the cause of another."""
     if isinstance(error, RankLostError):
         return error.failure
     if any(isinstance(each, KilledError) for each in _chain(error)):

@@ -75,10 +75,7 @@ def match_key(experiment: Experiment, row: Row, corpus_fingerprint: str) -> str:
 
 
 def match_by_counting(experiment: Experiment) -> Experiment:
-    """Return an experiment whose rows have as many parameters or FLOPs as its ``match`` asks for.
-
-    If the corpus is not on this machine yet, the rows are pending.
-    """
+    """Return an experiment whose rows have equal counts; they are pending without a corpus."""
     match = experiment.match
     assert match is not None
     if not is_available(experiment.rows[0].spec):

@@ -305,10 +305,7 @@ class _Worker:
         return [self._ended(task, failure, reason) for task in unfinished]
 
     def close(self) -> None:
-        """Kill the process, if there is one; it must be idle, so that nothing is lost.
-
-        One that cannot be killed, as it waits for a device or a file system, is left alone.
-        """
+        """Kill the process, which must be idle; one that cannot be killed is left alone."""
         if self._started is None:
             return
         process, thread = self._started

@@ -153,7 +153,7 @@ def probe_one(task: Task, store: Store, report: Report) -> None:
 
 
 def rows_to_probe(tasks: Sequence[Task], store: Store, device: Device) -> list[Task]:
-    """Return probes of the rows without a session in common with the baseline, and of the baseline.
+    """Return probes of rows without a session in common with the baseline, and of the baseline.
 
     Rows whose runs are done count only if they were executed on the machine of ``device``.
     """
@@ -268,10 +268,7 @@ def add_speeds(tasks: Iterable[Task], store: Store, device: Device) -> None:
 def update_speeds(
     tasks: Iterable[Task], attempts: Mapping[str, Task], store: Store, device: Device
 ) -> None:
-    """Write the speeds of rows that were measured now into the records of their earlier runs.
-
-    Runs of another machine keep the speeds that were measured there.
-    """
+    """Write speeds that were measured now into the records of earlier runs of the same machine."""
     for task in tasks:
         record, probe = store.load(task.key), store.load_probe(task.probe)
         is_new = probe is not None and probe.get("session") == attempts[task.probe].session

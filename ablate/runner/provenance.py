@@ -64,10 +64,7 @@ _version = cache(version)  # called for every task; it reads the metadata from d
 
 @cache
 def git() -> dict[str, Any]:
-    """Return the commit of this code, and whether the code differs from it; None if unknown.
-
-    An installed package has them from the checkout that it was built in.
-    """
+    """Return the commit that this code, or the installed package, is of, and whether it differs."""
     if _git("ls-files", "--error-unmatch", "version.py") is None:
         try:
             built = json.loads((_PACKAGE / "commit.json").read_text(encoding="utf-8"))
@@ -89,10 +86,7 @@ def facts_of(device: Device) -> DeviceFacts:
 
 
 def stale_reason(record: Mapping[str, Any], device: Device) -> str | None:
-    """Return why a record is not of this code and machine, in words; None if it is.
-
-    A run's identity covers its spec and not the code that executed it.
-    """
+    """Return why a record is not of this code and machine, in words; None if it is."""
     if (record.get("git") or {}).get("code") != code_digest():
         return "the code has changed since"
     return other_machine(record, device)

@@ -24,10 +24,7 @@ from ablate.training.ranks import process_group, rank_of_environment
 
 
 def main(file: Path) -> int:
-    """Execute this rank's part of the run; return the exit status.
-
-    A rank that finds the run finished ends at once, and all ranks find the same.
-    """
+    """Execute this rank's part of the run, unless it has finished; return the exit status."""
     task = Task.from_line(file.read_text(encoding="utf-8"))
     rank, n = rank_of_environment()
     if n != task.n_devices:

@@ -31,10 +31,7 @@ _FALLBACKS = TypeAdapter(dict[Literal["micro_batch_factor", "engine", "engine_no
 
 
 def resume(task: Task, folder: Path) -> Task:
-    """Prepare a run's folder for a task; return the task with the fallbacks of its checkpoint.
-
-    The record of a failure is removed. A checkpoint stays if the task can resume from it.
-    """
+    """Prepare a run's folder for a task; return the task with the fallbacks of its checkpoint."""
     for name in ("record.json", "error.txt"):
         (folder / name).unlink(missing_ok=True)
     if task.fresh:
@@ -110,10 +107,7 @@ def store_outputs(task: Task, bundle: Bundle) -> None:
 
 
 def _read_fallbacks(folder: Path) -> dict[str, Any]:
-    """Return the fallbacks that a checkpoint was made with, if there is one.
-
-    If the file is damaged, they are unknown, and the run begins anew.
-    """
+    """Return the fallbacks that a checkpoint was made with; if they are unknown, begin anew."""
     file = folder / _CHANGED
     if not file.exists() or not (folder / _CHECKPOINT).exists():
         file.unlink(missing_ok=True)

@@ -235,10 +235,7 @@ def outcome_text(record: dict[str, Any]) -> str:
 
 
 def _final_record(outcome: TaskOutcome, store: Store) -> dict[str, Any]:
-    """Return the record that a worker wrote; if it wrote none, write that of a failure.
-
-    If a worker died at once, the stored record may be that of an earlier attempt.
-    """
+    """Return the record that a worker wrote in this attempt; else write that of a failure."""
     task, record = outcome.task, store.load(outcome.task.key)
     if record is not None and is_finished(record) and not task.fresh:
         return record

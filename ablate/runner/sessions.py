@@ -179,10 +179,7 @@ def session_file(
 
 
 def sessions(results: Path) -> list[Session]:
-    """Return the calls of ``ablate run`` on a folder of results, the oldest first.
-
-    A call that was killed is returned once, with ``is_alive`` False; its file is then removed.
-    """
+    """Return the calls on a folder of results, the oldest first; a killed one only once."""
     all_sessions = filter(None, map(_read, (results / "sessions").glob("*.json")))
     return sorted(all_sessions, key=lambda session: (session.began, session.pid))
 

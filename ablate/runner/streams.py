@@ -37,10 +37,7 @@ class Interleaver:
         self._of_thread = threading.local()
 
     def run(self, functions: Sequence[Callable[[], None]]) -> None:
-        """Run all of ``functions``; then raise the first exception of any, which ends no other.
-
-        An `EngineError` does: it leaves the process unusable, so that the others end with one, too.
-        """
+        """Run all functions, then raise the first exception; an `EngineError` ends them all."""
         n = len(functions)
         self._order.extend(range(n))
         self._turns = [threading.Semaphore(0) for _ in functions]

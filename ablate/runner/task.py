@@ -94,10 +94,7 @@ class Task:
         return changes
 
     def with_fallbacks(self, changes: Mapping[str, Any]) -> Task:
-        """Return the task with the fallbacks of another one, and the isolation that they need.
-
-        With the eager engine it may be another run, which may draw other random numbers.
-        """
+        """Return the task, maybe another run, with fallbacks and the isolation that they need."""
         task = self
         if changes.get("engine_note"):
             task = replace(
@@ -233,10 +230,7 @@ class ProgressListener:
     """Is called with what happens to tasks while they are scheduled; does nothing by itself."""
 
     def expect(self, tasks: Sequence[Task], what: str, n_at_once: int) -> None:
-        """Announce all tasks that come next, ``n_at_once`` of them at the same time.
-
-        ``what`` says it in words; it is empty if it was announced before.
-        """
+        """Announce the tasks that come next, in the words ``what`` if they are new."""
 
     def started(self, task: Task, device: Device) -> None:
         """Announce that a worker begins a task."""
@@ -280,10 +274,7 @@ class ForwardingListener(ProgressListener):
 
 
 class Report(Protocol):
-    """Is called in a worker with the phase of a task, in a word or two.
-
-    ``progress`` is given while training, ``largest_batch`` where work on batches begins.
-    """
+    """Is called in a worker with the phase of a task, and ``largest_batch`` where batches begin."""
 
     def __call__(
         self, phase: str, progress: Progress | None = None, largest_batch: int | None = None

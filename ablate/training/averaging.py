@@ -31,10 +31,7 @@ class Snapshot(TypedDict):
 
 
 class Snapshots:
-    """The snapshots that the average will need, as files ``<folder>/<step>.safetensors``.
-
-    ``entries`` are those of an earlier process, when a run continues.
-    """
+    """The snapshots that the average will need, as files ``<folder>/<step>.safetensors``."""
 
     def __init__(self, folder: Path, average: Average, entries: Iterable[Snapshot] = ()) -> None:
         self.folder = folder

@@ -74,10 +74,7 @@ def restore(
 
 
 def _load(file: Path, map_location: torch.device) -> dict[str, Any] | None:
-    """Return the content of a checkpoint; None if the file is damaged.
-
-    Other errors are raised, such as lack of memory: the file must not be removed for these.
-    """
+    """Return the content of a checkpoint; None if it is damaged, and for no other error."""
     try:
         if not _is_intact(file):
             return None

@@ -33,10 +33,7 @@ class UnreadStep:
 
 
 class Curve:
-    """Rows, each with the mean losses of the steps since the row before.
-
-    Rows, and the losses and tokens of each step since the last one, may be an earlier process's.
-    """
+    """Rows, each with the mean losses of the steps since the row before."""
 
     def __init__(self, rows: list[Row], since_row: list[list[float]]) -> None:
         self.rows = rows

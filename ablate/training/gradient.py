@@ -131,10 +131,7 @@ def backward_to_hidden(
 
 
 def _rows(model: Transformer, step_config: StepConfig, device: torch.device) -> tuple[int, int]:
-    """Return how many rows to make logits of at a time, and how many to take the loss of.
-
-    Where a CPU makes logits in bf16, what objectives need in single precision stays in the cache.
-    """
+    """Return how many rows to make logits of at a time, and to take the loss of."""
     embedding, n_passes = model.embedding, step_config.objective.n_passes
     if device.type == "cpu" and step_config.precision == "bf16":
         n_logits = embedding.rows_at_once(device, torch.bfloat16)

@@ -88,10 +88,7 @@ def set_lr(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def count_steps(training: TrainingSpec, batches: Batches, seed: int) -> int:
-    """Return the number of optimizer steps of a run; it is known before the run starts.
-
-    Epochs are rounded down to whole steps, at least one; target tokens are rounded up.
-    """
+    """Return the number of steps; epochs are rounded down to whole ones, target tokens up."""
     if training.steps is not None:
         return training.steps
     if training.epochs is not None:

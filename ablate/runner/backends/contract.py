@@ -51,20 +51,14 @@ class Backend(ABC):
     def pool(
         self, listener: ProgressListener, grace_s: float
     ) -> AbstractContextManager[WorkerPool]:
-        """Return a context with the pool of workers; its exit stops tasks that still run.
-
-        Workers that are stopped may take ``grace_s`` seconds to save a checkpoint.
-        """
+        """Return a context with the workers; its exit stops them, within ``grace_s`` seconds."""
 
     def reattach(self, tasks: Sequence[Task], listener: ProgressListener) -> Iterable[TaskOutcome]:
         """Yield the outcomes of tasks and their probes that earlier calls have left running."""
         return ()
 
     def detach(self, work: Sequence[Sequence[TaskGroup]]) -> None:
-        """Submit lists of groups, each for one job that runs without this process.
-
-        A `DetachedError` then says how to follow the jobs. By default nothing happens.
-        """
+        """Submit jobs that run without this process, if asked to, and raise a `DetachedError`."""
         return
 
     def close(self) -> None:

@@ -239,10 +239,7 @@ class RayProcess:
         return
 
     def _exited(self, error: Exception) -> ProcessExited:
-        """Return how a process ended whose actor does not answer.
-
-        If its node is only unreachable, the lock of its run is still held there.
-        """
+        """Return how a process ended; an unreachable node still holds the lock of its run."""
         alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
         if isinstance(error, ActorDiedError) and self._node.id in alive:
             return ProcessExited(-signal.SIGKILL)

@@ -233,10 +233,7 @@ class SlurmPool:
     def run(
         self, groups: Iterable[TaskGroup], *, is_exclusive: bool = False, shares_cores: bool = True
     ) -> Iterator[TaskOutcome]:
-        """Execute all tasks, the first groups first; yield each outcome when its task has ended.
-
-        Every job has devices of its own, so that a group has its device for itself in any case.
-        """
+        """Execute all tasks; every job has devices of its own, and so has every group."""
         backend, queue = self._backend, self._backend.queue
         queue.create()
         entries = [Entry(queue.add([group]), [group]) for group in groups]

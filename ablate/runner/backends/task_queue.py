@@ -160,7 +160,7 @@ class TaskQueue:
     def read_messages(self) -> list[JobMessage]:
         """Return the messages since the last call: of each task the last one of each kind.
 
-        A heartbeat has the largest batch of those before it, too, which no later one repeats.
+        A heartbeat has the largest batch of those before it, which no later one repeats.
         """
         latest: dict[tuple[str, str, str], JobMessage] = {}
         for path in sorted((self.folder / "messages").glob("*.jsonl")):

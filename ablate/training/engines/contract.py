@@ -105,10 +105,7 @@ class Engine(ABC):
         return torch.stack(losses).sum(dim=0), n_tokens
 
     def update(self) -> Tensor:
-        """Clip the gradient, step the optimizer, and zero the gradients.
-
-        Returns the norm of the whole gradient before clipping, (), in a tensor of the caller's own.
-        """
+        """Clip the gradient and step the optimizer; return the norm before, (), in a new tensor."""
         norm = self.weights.clip(self.step_config.clip or math.inf)
         self.optimizer.step()
         self.model.after_update()
@@ -128,10 +125,7 @@ class Engine(ABC):
 
 
 def divide(batch: Batch, n: int) -> list[Batch]:
-    """Split a batch into ``n`` parts of about equally many pairs, one at least, of its width.
-
-    The host waits once, because the device counts the tokens.
-    """
+    """Split a batch into at most ``n`` parts of about equally many pairs; the host waits once."""
     n = min(n, batch.src.size(0))
     if n == 1:
         return [batch]

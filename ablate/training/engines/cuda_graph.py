@@ -167,10 +167,7 @@ class GraphedCallable:
 
 
 def padded_length(n: int) -> int:
-    """Return the length that sources of ``n`` tokens are padded to: few shapes, little padding.
-
-    It is a multiple of 2 up to 32 tokens, of 4 up to 64, and so on.
-    """
+    """Return a multiple of 2 up to 32 tokens, of 4 up to 64, and so on: few shapes."""
     step = 2
     while n > 16 * step:
         step *= 2
@@ -197,10 +194,7 @@ class FusedGradAccumulator:
         }
 
     def __call__(self, backward_fn: Callable[[], Tensor], *, is_captured: bool) -> Tensor:
-        """Add a gradient, and return what ``backward_fn`` returns, which adds one to the weights.
-
-        In a call that is captured, all weights must have gradients, whose memory is reused.
-        """
+        """Add the gradient of ``backward_fn`` and return its losses; a captured sum must exist."""
         sums: _Gradients = {weight: weight.grad for weight in self._weights}
         _clear_gradients(self._weights)
         try:

@@ -243,10 +243,7 @@ class Shard:
 
 
 def n_shards(batch: Batch) -> int:
-    """Return how many shards a batch is split into: a power of two.
-
-    It depends only on the batch's shape, so that results do not depend on the number of cores.
-    """
+    """Return how many shards a batch of this shape has, however many cores there are."""
     return largest_power_of_two(min(batch.src.size(0), batch.tgt_out.numel() // _FEWEST_TOKENS))
 
 

@@ -67,10 +67,7 @@ def engine_of(run: RunSpec, name: str) -> str:
 
 
 def capturer_for(name: str, model: Transformer, device: torch.device) -> GraphCapturer | None:
-    """Return the capturer of a run's training and decoding; None if neither is captured.
-
-    Runs share one for both, because each has a stream, and PyTorch has 32 streams.
-    """
+    """Return what captures training and decoding, on one of PyTorch's 32 streams, if any."""
     if not _ENGINES[name].captures or capture_blocker(model):
         return None
     return GraphCapturer(device)
@@ -118,10 +115,7 @@ def random_draws(engine: str, training: TrainingSpec) -> RandomDraws:
 
 
 def batch_dependence(model: Transformer, objective: Objective) -> str:
-    """Return why the pairs of a batch depend on each other; empty if they do not.
-
-    Such a batch must not be computed in parts.
-    """
+    """Return why a batch must not be computed in parts; empty if its pairs are independent."""
     if model.encoder.layer_dropout or model.decoder.layer_dropout:
         return "layer dropout leaves out a layer for the whole batch"
     return _first_reason((part, part.batch_dependence) for part in _parts_of(model, objective))

@@ -106,10 +106,7 @@ def _hide(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _reveal(modules: Sequence[nn.Module], _: nn.Module, inputs: tuple[Any, ...]) -> Any:
-    """Undo `_hide`, and give all weights of ``modules`` a gradient, of zeros if they are not used.
-
-    All ranks must exchange the same gradients; a part may use a weight for some shapes only.
-    """
+    """Undo `_hide`, and give all weights a gradient: all ranks must exchange those of the same."""
     parameters = chain.from_iterable(module.parameters(recurse=False) for module in modules)
     weights = [weight for weight in parameters if weight.requires_grad]
     x, hidden = inputs

@@ -55,10 +55,7 @@ class SelfCheck:
 
 
 def compare(engine: Engine, batch: Batch) -> None:
-    """Compare a step of an engine, which has made one, with the eager engine's.
-
-    The state of the run is restored. An `EngineError` says how they differ.
-    """
+    """Compare a step of an engine with the eager one, and restore the run; raise if they differ."""
     batch = engine.pad_batch(batch)
     snapshot = _Snapshot(engine)
     eager = Eager(engine.model, engine.step_config, engine.optimizer)
@@ -181,10 +178,7 @@ class _Snapshot:
 
     @contextmanager
     def restored(self) -> Iterator[None]:
-        """Restore everything at the end; in evaluation mode if the engine draws other numbers.
-
-        Tensors stay where they are in memory.
-        """
+        """Restore everything, in place; in evaluation mode if the engine draws other numbers."""
         model, optimizer = self._engine.model, self._engine.optimizer
         model.train(self._is_training and self._engine.shares_draws)
         try:
