@@ -152,7 +152,7 @@ SHAPES: dict[str, Callable[[int], float]] = {
 @pytest.mark.parametrize("step", [1, 4])
 def test_the_nearest_possible_value_is_found_by_few_tries(shape: str, step: int) -> None:
     rng = random.Random(f"{shape} {step}")
-    for _ in range(60):
+    for _ in range(400):
         refused = {rng.randrange(1, 300) for _ in range(rng.choice([0, 20]))}
         tried: list[int] = []
 
@@ -265,6 +265,33 @@ def test_rows_that_need_no_value_keep_their_own(tmp_path: Path) -> None:
 
     with pytest.raises(SpecError, match=r"(?s)none for swiglu.*none for learned"):
         with_solutions(loaded, refuse)
+
+
+def test_a_match_is_measured_anew_for_another_baseline(tmp_path: Path) -> None:
+    keys: list[tuple[str, config.Row]] = []
+    for size in ("240", "241", "240"):
+        experiment(tmp_path)
+        file = tmp_path / "own.yaml"
+        file.write_text(file.read_text().replace("240", size))
+        loaded = config.load(file)
+        row = replace(loaded.rows[1], spec=keys[0][1].spec if keys else loaded.rows[1].spec)
+        keys.append((match_key(loaded, row, ""), row))
+    assert keys[0][0] == keys[2][0] != keys[1][0]
+
+
+def test_a_match_is_measured_anew_for_other_files_of_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = experiment(tmp_path)
+    own = loaded.rows[1].spec
+
+    def key(content: str) -> str:
+        monkeypatch.setattr(
+            match, "files_of", lambda spec, _: {"x": content} if spec is own else {}
+        )
+        return match_key(loaded, loaded.rows[1], "")
+
+    assert key("one") == key("one") != key("other")
 
 
 def test_a_match_is_measured_anew_for_another_text(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
 from queue import SimpleQueue
@@ -23,12 +23,11 @@ from ablate.api.selection import hash_of
 from ablate.config import RunSpec, load
 from ablate.errors import DivergedError, RunError, SpecError, StoppedError
 from ablate.runner import other_ranks, rank
-from ablate.runner import other_ranks as ranks_module
 from ablate.runner.backends.local import Local
 from ablate.runner.check import check, check_devices
 from ablate.runner.devices import Device, DeviceFacts
 from ablate.runner.failures import RankLostError
-from ablate.runner.other_ranks import joined_ranks
+from ablate.runner.other_ranks import Follow, joined_ranks
 from ablate.runner.pool import Pool
 from ablate.runner.run import run_one
 from ablate.runner.schedule import Limits, pack_tasks, schedule
@@ -283,7 +282,7 @@ class TestWithProcesses:
         self, make: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(training_ranks, "TIMEOUT", timedelta(seconds=2))
-        monkeypatch.setattr(ranks_module, "_GRACE_S", 0.1)
+        monkeypatch.setattr(other_ranks, "_GRACE_S", 0.1)
 
         def wait() -> None:
             with joined_ranks(make("stuck"), _sleep) as ranks:
@@ -339,6 +338,10 @@ def three(task: MakeTask) -> Task:
     return task("three", spec={"seed": 1, "devices_per_run": 3})
 
 
+FORKED = "a new program, "
+"""Is empty in the first rank, and so in a fork of it."""
+
+
 def add(ranks: Ranks) -> float:
     """Return the sum of 10 to the power of each rank, which all ranks compute together."""
     x = torch.tensor(10.0**ranks.rank)
@@ -349,13 +352,31 @@ def add(ranks: Ranks) -> float:
 def add_and_write(task: Task, ranks: Ranks) -> None:
     total = add(ranks)
     time.sleep(0.2)  # what ranks do after the last exchange is waited for
-    (task.results / f"{ranks.rank} of {ranks.n}").write_text(f"{total} by {os.getpid()}")
+    (task.results / f"{ranks.rank} of {ranks.n}").write_text(f"{total} by {FORKED}{os.getpid()}")
 
 
 def add_and_fail(task: Task, ranks: Ranks) -> None:
     if ranks.rank == 1:
         raise MemoryError("no room")
     add(ranks)
+
+
+def add_and_die(task: Task, ranks: Ranks) -> None:
+    if ranks.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    add(ranks)
+
+
+def fail_or_wait(task: Task, ranks: Ranks) -> None:
+    if ranks.rank == 1:
+        raise RuntimeError("a reason of its own")
+    time.sleep(60)
+
+
+def fail_late(task: Task, ranks: Ranks) -> None:
+    if ranks.rank == 1:
+        time.sleep(0.3)  # the other one has ended
+        raise RuntimeError("a reason of its own")
 
 
 def add_and_wait(task: Task, ranks: Ranks) -> None:
@@ -371,6 +392,7 @@ def never(task: Task, ranks: Ranks) -> None:
 def test_the_ranks_are_processes_that_compute_together(
     three: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "FORKED", "")
     monkeypatch.setenv("MASTER_PORT", "of somebody else")
     before = dict(os.environ)
     with joined_ranks(three, add_and_write) as ranks:
@@ -422,35 +444,58 @@ def test_the_first_ranks_own_error_is_the_reason(three: Task) -> None:
             os.kill(int(file.name), 0)
 
 
-def test_another_ranks_error_is_the_reason_for_the_loss_of_it(
-    three: Task, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("follow", "reason", "failure"),
+    [
+        (add_and_fail, "MemoryError: no room", "memory"),
+        (add_and_die, "killed by signal 9", "killed"),
+    ],
+)
+def test_what_ended_another_rank_is_the_reason_for_the_loss_of_it(
+    three: Task, follow: Follow, reason: str, failure: str
 ) -> None:
-    monkeypatch.setattr(other_ranks, "_GRACE_S", 5.0)
-
     def lose() -> None:
-        with joined_ranks(three, add_and_fail) as ranks:
+        with joined_ranks(three, follow) as ranks:
             add(ranks)
 
-    with pytest.raises(RankLostError, match=r"^rank 1 of 3: MemoryError: no room$") as lost:
+    with pytest.raises(RankLostError, match=f"^rank 1 of 3: {reason}") as lost:
         lose()
-    assert lost.value.failure == "memory"
+    assert lost.value.failure == failure
     assert isinstance(lost.value.__cause__, RuntimeError)
 
 
+def exit_status_of(work: Callable[[], None]) -> int | None:
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join(30)
+    return process.exitcode
+
+
+@pytest.mark.parametrize("follow", [fail_or_wait, fail_late])
 def test_a_first_rank_that_does_not_notice_a_loss_ends_with_the_reason(
-    task: MakeTask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    three: Task, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, follow: Follow
 ) -> None:
     monkeypatch.setattr(other_ranks, "_GRACE_S", 0.1)
-    two = task("two", spec={"seed": 1, "devices_per_run": 2})
 
     def wait() -> None:
         sys.stderr = (tmp_path / "log").open("w", buffering=1)
-        with joined_ranks(two, add_and_fail):
+        with joined_ranks(three, follow):
             time.sleep(60)
 
-    process = multiprocessing.get_context("fork").Process(target=wait)
-    process.start()
-    process.join(30)
-    assert process.exitcode == 1
+    assert exit_status_of(wait) == 1
     last = (tmp_path / "log").read_text(encoding="utf-8").splitlines()[-1]
-    assert last == "rank 1 of 2: MemoryError: no room"
+    assert last == "rank 1 of 3: RuntimeError: a reason of its own"
+
+
+def test_a_first_rank_outlives_those_that_it_has_ended(
+    three: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(other_ranks, "_GRACE_S", 0.05)
+
+    def go_on() -> None:
+        with suppress(DivergedError), joined_ranks(three, add_and_wait) as ranks:
+            add(ranks)
+            raise DivergedError("the loss of step 3 is nan")
+        time.sleep(1.0)  # longer than the watch over the others waits
+
+    assert exit_status_of(go_on) == 0

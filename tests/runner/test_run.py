@@ -60,7 +60,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     store.save_probe("measured", probe)
     fields = {"spec": small_spec(), "probe": "measured", "engine_note": "no capture"}
     small = task_of(store.results, "none", **fields)
-    made = SimpleNamespace(phases=[], largest=[], batches=Counter(), sources=[])
+    made = SimpleNamespace(phases=[], largest=[], batches=Counter(), sources=[], languages=[])
 
     def report(phase: str, progress: Any = None, largest_batch: int | None = None) -> None:
         if progress is None:
@@ -74,8 +74,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         made.sources.append(sources)
         return translate(model, search, sources, *others)
 
+    def tokenizer(language: str) -> str:
+        made.languages.append(language)
+        return "char"
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "translate", spy)
+        patch.setattr(run, "bleu_tokenizer", tokenizer)
         made.record = run_one(small, store, report, lambda: False, goes_on=goes_on)
     made.folder, made.spec = store.path(small.key), RunSpec.model_validate(small.spec)
     made.prepared = prepare(made.spec)
@@ -120,7 +125,8 @@ def test_the_record_says_in_how_many_parts_batches_were_computed(
     task: MakeTask, store: Store
 ) -> None:
     def division(spec: dict[str, Any], factor: int) -> Any:
-        divided = replace(task(f"parts {factor}", spec=spec), micro_batch_factor=factor)
+        experts = spec["model"]["feed_forward"]["name"]
+        divided = replace(task(f"{experts} {factor}", spec=spec), micro_batch_factor=factor)
         return run_one(divided, store, lambda *_: None, lambda: False)["micro_batching"]
 
     note = "each micro-batch draws dropout of its own"
@@ -130,14 +136,17 @@ def test_the_record_says_in_how_many_parts_batches_were_computed(
     }
     assert division(small_spec(), 2) == {"factor": 2, "n": 2, "note": note}
     reason = "adds a loss that is of the whole batch"
-    of_mixture = division(small_spec(model=mixed), 3)
+    of_mixture = division(small_spec(model=mixed), 2)
     assert of_mixture["note"].startswith(f"{note}, and is looked at by itself: ")
     assert of_mixture["note"].endswith(reason)
 
 
-def test_sources_are_translated_and_sentences_have_the_tokens_of_their_references(
+def test_sources_are_translated_and_scored_in_the_language_of_the_target(
     made: SimpleNamespace,
 ) -> None:
+    """And sentences have the tokens of their references."""
+    assert made.languages == [made.prepared.text.tgt] * len(TESTS)
+    assert "tok:char" in made.record["test"]["test"]["bleu_signature"]
     for name, sources in zip(TESTS, made.sources, strict=True):
         expected = made.prepared.tests[name]
         assert [ids.tolist() for ids in sources] == [ids.tolist() for ids in expected.src]
