@@ -192,6 +192,24 @@ def test_a_search_by_measurement_ends_at_the_first_value_within_the_tolerance() 
     assert tried == [960]
 
 
+def test_a_line_is_solved_at_once() -> None:
+    tried: list[int] = []
+
+    def cost(value: int) -> float:
+        tried.append(value)
+        return 3.0 * value
+
+    assert match._Search(cost, 3 * 1003.0, 8, 0.0).nearest(512) == 1000
+    assert tried == [512, 1024, 1000, 1008]
+
+
+def test_only_a_whole_number_is_solved_for(tmp_path: Path) -> None:
+    for via, value in (("tokenizer.lowercase", "False"), ("model.position", "{'name'")):
+        loaded = experiment(tmp_path, via=via)
+        with pytest.raises(UnmatchedError, match=f"path of a whole number; {via} is {value}"):
+            solve(loaded, loaded.rows[2], lambda _: 1.0, 1.0)
+
+
 def test_no_value_is_tried_beyond_what_a_model_can_have() -> None:
     tried: list[int] = []
 

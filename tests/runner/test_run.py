@@ -169,6 +169,15 @@ def test_a_run_that_failed_is_made_again_and_one_that_is_done_is_not(
     assert fresh["timings"] != record["timings"]
 
 
+def test_a_run_is_of_the_text_that_it_was_planned_with(task: MakeTask, store: Store) -> None:
+    small = task("none", spec=small_spec())
+    planned = prepare(RunSpec.model_validate(small.spec)).corpus_fingerprint
+    with pytest.raises(DataError, match=f"has the content {planned[:12]}, and the run was planned"):
+        run_one(replace(small, corpus_fingerprint="0" * 64), store, lambda *_: None, lambda: False)
+    right = replace(small, corpus_fingerprint=planned, teacher_sha256="of no teacher")
+    assert run_one(right, store, lambda *_: None, lambda: False)["status"] == "done"
+
+
 def test_a_damaged_record_is_kept_and_the_run_made(task: MakeTask, store: Store) -> None:
     small = task("none", spec=small_spec())
     store.path(small.key).mkdir(parents=True)
