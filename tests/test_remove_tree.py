@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -156,6 +157,16 @@ def test_a_run_with_a_mount_keeps_its_record(
     assert store.load(KEY)
 
 
+def test_a_mount_beside_a_folder_is_no_reason(
+    tree: Path, victim: Path, mount: Callable[[Path, Path], None], tmp_path: Path
+) -> None:
+    beside = tmp_path / "tree2"
+    beside.mkdir()
+    mount(victim, beside)
+    remove_tree(tree)
+    assert not tree.exists()
+
+
 def test_of_a_run_that_is_a_link_the_link_alone_is_removed(tmp_path: Path, victim: Path) -> None:
     spec, results = finished(tmp_path, only=["none"]), tmp_path / "results"
     link = Store(results).path(KEY)
@@ -174,6 +185,33 @@ def test_no_run_begins_in_a_folder_that_is_a_link(tmp_path: Path, victim: Path) 
     store.path(KEY).symlink_to(victim, target_is_directory=True)
     with pytest.raises(StoreError, match="is a link"), store.lock(KEY):
         pass
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.full) for n in range(1, 5))]
+)
+def test_no_random_tree_of_links_lets_a_removal_leave_the_results(
+    seed: int, tmp_path: Path, victim: Path
+) -> None:
+    """100 trees each: runs that are links, and runs with links to files, folders and parents."""
+    random = Random(seed)
+    for case in range(100):
+        top = tmp_path / str(case)
+        runs = top / "results" / "runs"
+        runs.mkdir(parents=True)
+        targets = [victim, victim / "record.json", victim / "inner", Path("/"), top, Path("..")]
+        for name in ("a", "b", "c"):
+            run = runs / (name * 16)
+            if random.random() < 0.3:
+                run.symlink_to(random.choice(targets))
+                continue
+            run.mkdir()
+            (run / random.choice(["log.txt", "record.json", "notes"])).touch()
+            for link in range(random.randrange(3)):
+                (run / f"{link}.new").symlink_to(random.choice(targets))
+        for stored in api.runs(top / "results"):
+            api.remove(top / "results", [stored.run])
+        assert all((run / "notes").exists() for run in runs.iterdir() if not run.is_symlink())
 
 
 def test_every_removal_of_a_folder_is_this_one() -> None:

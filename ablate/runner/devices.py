@@ -173,7 +173,7 @@ def n_cores() -> int:
 
 
 def _quota() -> float:
-    """Return the cores that the control groups grant (version 2), infinite without a limit."""
+    """Return the cores that the control groups grant (version 2 or 1), infinite without a limit."""
     limits, own = [float("inf")], "/"
     with suppress(OSError):
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
@@ -183,4 +183,8 @@ def _quota() -> float:
         with suppress(OSError, ValueError):  # of a group without a limit it is "max"
             quota, period = map(int, (each / "cpu.max").read_text(encoding="ascii").split())
             limits.append(quota / period)
+    with suppress(OSError):
+        files = [_CGROUPS / "cpu" / f"cpu.cfs_{name}_us" for name in ("quota", "period")]
+        quota, period = (int(file.read_text(encoding="ascii")) for file in files)
+        limits += [quota / period] if quota > 0 else []
     return min(limits)

@@ -344,5 +344,6 @@ def _probes(tasks: Iterable[Task]) -> dict[str, Task]:
 
 def _add_speed(task: Task, store: Store) -> None:
     with store.lock(task.key):
-        record = store.load(task.key) or {}
-        store.save({**record, **record_sections(store.load_probe(task.probe) or {})})
+        record = store.load(task.key)
+        if record is not None:  # which another call may have removed since
+            store.save({**record, **record_sections(store.load_probe(task.probe) or {})})

@@ -62,6 +62,7 @@ def restore(
     content = _load(file, weights.map_location)
     if content is None or not (
         {name: x.shape for name, x in content["model"].items()} == weights.shapes()
+        and _has_groups(content["optimizer"], optimizer)
         and is_usable(content["loop"])
     ):
         reason = "is damaged" if content is None else "has lost its snapshots, or is of other code"
@@ -71,6 +72,16 @@ def restore(
     weights.load_state_dict(content["model"])
     optimizer.load_state_dict(content["optimizer"])
     return dict(content["loop"])
+
+
+def _has_groups(saved: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether the state of an optimizer has the groups that the optimizer has."""
+    parts = saved.get("optimizers", [saved])  # of several that are combined as one
+    if not all("param_groups" in part for part in parts):  # a plugin may keep what it wants
+        return True
+    groups = [group for part in parts for group in part["param_groups"]]
+    sizes, own = ([len(g["params"]) for g in gs] for gs in (groups, optimizer.param_groups))
+    return sizes == own
 
 
 def _load(file: Path, map_location: torch.device) -> dict[str, Any] | None:

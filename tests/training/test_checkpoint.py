@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -132,8 +133,43 @@ def test_one_of_another_model_begins_the_training_anew(saved: tuple[Path, Parts]
     assert_begins_anew(file, Weights(other), optimizer, reason)
 
 
+def join_groups(state: dict[str, Any]) -> None:
+    first, second = state["param_groups"]
+    state["param_groups"] = [first | {"params": first["params"] + second["params"]}]
+
+
+def move_a_weight(state: dict[str, Any]) -> None:
+    matrices, others = (part["param_groups"][0] for part in state["optimizers"])
+    others["params"].append(matrices["params"].pop())
+
+
+@pytest.mark.parametrize(("name", "change"), [("adam", join_groups), ("soap", move_a_weight)])
+def test_one_of_other_groups_begins_the_training_anew(
+    name: str, change: Callable[[dict[str, Any]], None], tmp_path: Path
+) -> None:
+    file, (_, weights, optimizer) = tmp_path / "checkpoint.pt", parts_of(name)
+    checkpoint.save(file, weights, optimizer, {"step": 7})
+    content = torch.load(file, weights_only=True)
+    change(content["optimizer"])
+    torch.save(content, file)
+    assert_begins_anew(file, weights, optimizer, "has lost its snapshots, or is of other code")
+
+
 def test_the_loop_may_refuse_its_state(saved: tuple[Path, Parts]) -> None:
     file, (_, weights, optimizer) = saved
     assert checkpoint.restore(file, weights, optimizer, lambda s: s["step"] == 7) == {"step": 7}
     with pytest.warns(DamagedFileWarning, match="has lost its snapshots, or is of other code"):
         assert checkpoint.restore(file, weights, optimizer, lambda _: False) is None
+
+
+def test_an_optimizer_may_save_what_it_wants(
+    saved: tuple[Path, Parts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of a plugin, without groups that could be compared."""
+    file, (_, weights, optimizer) = saved
+    loaded: list[Any] = []
+    monkeypatch.setattr(optimizer, "state_dict", lambda: {"moments": 3})
+    monkeypatch.setattr(optimizer, "load_state_dict", loaded.append)
+    checkpoint.save(file, weights, optimizer, {"step": 8})
+    assert checkpoint.restore(file, weights, optimizer) == {"step": 8}
+    assert loaded == [{"moments": 3}]

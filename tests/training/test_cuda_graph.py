@@ -409,3 +409,20 @@ def test_a_first_gradient_is_not_captured() -> None:
     with pytest.raises(RuntimeError, match="first gradient in a capture"):
         FusedGradAccumulator(model, "fp32")(backward(model, "fp32"), is_captured=True)
     assert set(gradients(model)) == {None}
+
+
+def test_a_compiled_model_is_not_compiled_again_at_every_call() -> None:
+    """After a few times PyTorch would give up without an error, and run it eagerly."""
+    layer, x = nn.Linear(3, 3), torch.randn(5, 3)
+    compiled = torch.compile(layer, backend="eager")
+
+    def add() -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            loss: Tensor = compiled(x).sum()
+        loss.backward()
+        return loss.detach()
+
+    fused = FusedGradAccumulator(layer, "bf16")
+    fused(add, is_captured=False)
+    with torch.compiler.set_stance("fail_on_recompile"):
+        fused(add, is_captured=True)

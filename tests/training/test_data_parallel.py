@@ -292,21 +292,39 @@ def result_of(worker: GradWorker, shards: Sequence[Shard]) -> ShardResult:
     return worker.result()
 
 
+class UnpicklableError(Exception):
+    """Cannot be sent to another process: its constructor takes two arguments."""
+
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(f"{one}, {two}")
+
+
 @on_linux
+@pytest.mark.parametrize(
+    ("error", "expected", "message"),
+    [
+        (MemoryError("all of it"), MemoryError, "^all of it$"),
+        (UnpicklableError("so", "so"), RuntimeError, "^UnpicklableError: so, so$"),
+    ],
+)
 def test_an_error_in_a_worker_is_raised_here(
-    small_shards: None, monkeypatch: pytest.MonkeyPatch
+    error: Exception,
+    expected: type[Exception],
+    message: str,
+    small_shards: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     parent_pid, forward = os.getpid(), Relu.forward
 
     def fails_elsewhere(self: Relu, *args: Any) -> Tensor:
         if os.getpid() != parent_pid:
-            raise MemoryError("all of it")
+            raise error
         return forward(self, *args)
 
     monkeypatch.setattr(Relu, "forward", fails_elsewhere)
     with closing(engine_of(thin("position", "none"))) as engine:
         engine.cores = 2
-        with pytest.raises(MemoryError, match=r"^all of it$"):
+        with pytest.raises(expected, match=message):
             engine.step([some_batch()])
 
 

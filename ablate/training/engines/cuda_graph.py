@@ -192,6 +192,16 @@ class FusedGradAccumulator:
             weight: weight.detach().bfloat16().requires_grad_(weight.requires_grad)
             for weight in (of_linears if precision == "bf16" else ())
         }
+        # Made once: of another object `torch.compile` would compile the model anew at every call
+        self._forwards = {
+            linear: partial(
+                _linear,
+                linear,
+                self._copies[linear.weight],
+                None if linear.bias is None else self._copies[linear.bias],
+            )
+            for linear in (self._linears if self._copies else ())
+        }
 
     def __call__(self, backward_fn: Callable[[], Tensor], *, is_captured: bool) -> Tensor:
         """Add the gradient of ``backward_fn`` and return its losses; a captured sum must exist."""
@@ -216,14 +226,12 @@ class FusedGradAccumulator:
             return
         with torch.no_grad():
             torch._foreach_copy_(list(self._copies.values()), list(self._copies))
-        for linear in self._linears:
-            bias = None if linear.bias is None else self._copies[linear.bias]
-            forward = partial(_linear, linear, self._copies[linear.weight], bias)
+        for linear, forward in self._forwards.items():
             linear.forward = forward  # type: ignore[method-assign]
         try:
             yield
         finally:
-            for linear in self._linears:
+            for linear in self._forwards:
                 del linear.forward
 
     def _add(self, gradients: _Gradients, sums: _Gradients, is_captured: bool) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import mmap
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import warnings
@@ -211,6 +212,10 @@ def _answer(
     try:
         result = compute_gradients(model, step_config, shards)
     except Exception as error:  # the parent raises it
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:  # the error's own constructor may raise any
+            return RuntimeError(f"{type(error).__name__}: {error}")
         return error
     for own, shared in zip(result.gradient, gradient, strict=True):
         if own is not None:
