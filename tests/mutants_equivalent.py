@@ -405,7 +405,7 @@ no piece is empty
   data/unigram.py  _Lattice.__init__  drop the second term: start + 1
   data/unigram.py  _seeds  drop the second term: start + 1
 a second row that does not fit is cut off
-  data/order.py  bounds  1 -> 2: 1 (3)
+  data/batches.py  bounds  1 -> 2: 1 (3)
 any longer hash does
   data/synthetic/corpus.py  _Sentences.take  8 -> 9: 8
 no text has a special piece, and anything below the rarest one does
@@ -424,7 +424,7 @@ letters reach every node
 both are added
   data/parallel.py  cleaned  swap the first two: (_INVALID*
 both sides are added
-  data/order.py  padding  swap the first two: (src, tgt)
+  data/batches.py  padding  swap the first two: (src, tgt)
 dropping pieces saves time; those that are not in use have the probability 0
   data/unigram.py  train_unigram  drop the statement: *
 every piece begins where a space is marked, or after it

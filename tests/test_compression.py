@@ -13,8 +13,7 @@ import pytest
 
 from ablate import api, compression
 from ablate.compression import Unpacked
-from ablate.data.archives import members
-from ablate.data.parallel import pieces_of
+from ablate.data.parallel import members, pieces_of
 from ablate.errors import DataError, StoreError
 
 PACK: dict[str, Callable[[bytes], bytes]] = {"xz": lzma.compress, "gz": gzip.compress}

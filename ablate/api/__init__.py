@@ -23,8 +23,7 @@ from ablate.api.run import run
 from ablate.api.runs import StoredRun, collect_garbage, remove, runs, show_run
 from ablate.api.status import RunningTask, Session, status
 from ablate.api.study import Experiment, Study
-from ablate.api.trained_run import LoadedRun, load_run
-from ablate.api.translate import Translation, Translator, decoded, translate
+from ablate.api.translate import LoadedRun, Translation, Translator, decoded, load_run, translate
 from ablate.config import schema
 from ablate.data.faults import Fault
 from ablate.measuring.attention import AttentionMap

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate.api.corpora import text_of_runs
-from ablate.api.trained_run import LoadedRun
+from ablate.api.translate import LoadedRun
 from ablate.errors import SpecError
 from ablate.measuring.attention import AttentionMap, Similarity
 

@@ -17,7 +17,7 @@ from ablate.api.costs import Cost, Costs
 from ablate.config import Experiment, RunSpec
 from ablate.config.experiment import PartField, slot_of
 from ablate.config.merge import model_of
-from ablate.config.source import dump
+from ablate.config.tree import dump
 from ablate.errors import SpecError
 from ablate.registry import Entry, slots
 from ablate.wording import no_such, suggest

@@ -18,7 +18,7 @@ from ablate.api.report import report as report_experiment
 from ablate.api.run import run as run_experiment
 from ablate.api.selection import Records, RunLookup, key_of, select, tasks
 from ablate.config.paths import with_absolute_paths
-from ablate.config.source import dump
+from ablate.config.tree import dump
 from ablate.errors import SpecError
 from ablate.runner import devices
 from ablate.store import Store, write_whole

@@ -15,7 +15,7 @@ from typing import Any
 
 from ablate.api.selection import Selection, key_of
 from ablate.config.rows import BASELINE
-from ablate.config.source import dump
+from ablate.config.tree import dump
 from ablate.hashing import sha256_of_text
 from ablate.store import Store
 from ablate.wording import counted

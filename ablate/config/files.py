@@ -22,8 +22,16 @@ from ablate.config.merge import (
 )
 from ablate.config.messages import unknown
 from ablate.config.paths import METRICS, file_path
-from ablate.config.source import control_reason, parse, source_of
-from ablate.config.tree import Mark, Mistake, Node, Source, UnreadableError
+from ablate.config.tree import (
+    Mark,
+    Mistake,
+    Node,
+    Source,
+    UnreadableError,
+    control_reason,
+    parse,
+    source_of,
+)
 from ablate.printable import CONTROL
 from ablate.registry import PluginError, load_plugin
 from ablate.wording import nearest, no_such

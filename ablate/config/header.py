@@ -20,7 +20,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from ablate.config.experiment import PartField, refuse_null
-from ablate.config.source import scalar
+from ablate.config.tree import scalar
 from ablate.record import Scores
 from ablate.registry import Choice, Frozen
 

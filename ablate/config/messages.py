@@ -15,8 +15,7 @@ from pydantic import BaseModel, ValidationError
 from ablate.config.inheritance import SIDES, Steps
 from ablate.config.merge import MergeSchema, merge_schema
 from ablate.config.runs import locate
-from ablate.config.source import scalar
-from ablate.config.tree import Mistake, Node
+from ablate.config.tree import Mistake, Node, scalar
 from ablate.errors import SpecError
 from ablate.registry import slots
 from ablate.wording import and_list, nearest, suggest

@@ -6,6 +6,7 @@ B batch, S source tokens, T target tokens, N sentences.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeVar
@@ -16,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ablate.data.corpus import Bitext
-from ablate.data.order import bounds, sorting
 from ablate.data.ragged import Ragged, Rows
 from ablate.data.segmentation import WordSampler, resampled
 from ablate.data.tokenizer import BOS, TokenizerPair
@@ -108,7 +108,7 @@ class Batches:
     A longer pair is a batch of its own. The lengths that share a batch, and so the number of
     batches, are the same in every epoch; the assignment of pairs of equal length and the order of
     the batches depend on the seed and the epoch. At most 5% are padding, if the corpus allows it
-    (`ablate.data.order`).
+    (`ablate.data.batches`).
 
     Where the text is segmented anew in every epoch, all of this holds for the batches of one epoch
     (`of_epoch`): they are formed by the lengths that it has then, so that ``batch_tokens`` bounds
@@ -210,3 +210,67 @@ def _blocks(flat: _T, n_rows: int, widths: tuple[int, int, int]) -> tuple[_T, _T
         for end, width in zip(ends, widths, strict=True)
     )
     return first, second, third
+
+
+_MAX_PADDING = 0.05  # share of all ids
+_STRIPS = (0, 1, 2, 3, 4)  # batches of targets in a strip; 0 for no strips
+
+
+def sorting(src: Rows, tgt: Rows, batch_tokens: int) -> tuple[Rows, ...]:
+    """Return the keys that pairs are sorted by, the primary one last, as for `numpy.lexsort`.
+
+    Pairs are sorted by the lengths of their targets, then by those of their sources, both (N,). If
+    that leaves more than 5% padding, because a batch has the end of one target length and the
+    beginning of the next, neighbouring target lengths form strips, as narrow as possible, in which
+    pairs are sorted by their sources: ascending in one strip, descending in the next. If every
+    order leaves more padding, the one with the least is chosen.
+    """
+    best: tuple[Rows, ...] = ()
+    least = math.inf
+    for n_batches in _STRIPS:
+        keys = _strips(src, tgt, n_batches * batch_tokens) if n_batches else (src, tgt)
+        share = padding(src, tgt, np.lexsort(keys), batch_tokens)
+        if share < least:
+            best, least = keys, share
+        if least <= _MAX_PADDING:
+            break
+    return best
+
+
+def bounds(lengths: Rows, batch_tokens: int) -> list[int]:
+    """Return the index at which each batch begins among targets of these ``lengths``, and the end.
+
+    A batch is as large as possible: its rows times its longest target are at most
+    ``batch_tokens``, unless it is a single pair.
+    """
+    starts = [0]
+    while starts[-1] < len(lengths):
+        start = starts[-1]
+        max_rows = max(1, batch_tokens // int(lengths[start]))
+        longest = np.maximum.accumulate(lengths[start : start + max_rows])
+        fits = longest * np.arange(1, len(longest) + 1) <= batch_tokens
+        starts.append(start + max(1, int(fits.sum())))
+    return starts
+
+
+def padding(src: Rows, tgt: Rows, order: Rows, batch_tokens: int) -> float:
+    """Return the share of padding in all batches, both sides together."""
+    if not len(order):
+        return 0.0
+    starts = np.array(bounds(tgt[order], batch_tokens))
+    n_rows = np.diff(starts)
+    n_ids = sum(np.maximum.reduceat(side[order], starts[:-1]) @ n_rows for side in (src, tgt))
+    return 1 - float(src.sum() + tgt.sum()) / float(n_ids)
+
+
+def _strips(src: Rows, tgt: Rows, n_tokens: int) -> tuple[Rows, ...]:
+    """Return the sorting keys for strips of at least ``n_tokens`` target tokens."""
+    tokens_of = np.bincount(tgt) * np.arange(tgt.max(initial=0) + 1)
+    strip_of, strip, n_in_strip = np.zeros_like(tokens_of), 0, 0
+    for length, n in enumerate(tokens_of):
+        strip_of[length] = strip
+        n_in_strip += n
+        if n_in_strip >= n_tokens:
+            strip, n_in_strip = strip + 1, 0
+    strips = strip_of[tgt]
+    return tgt, np.where(strips % 2, -src, src), strips

@@ -8,10 +8,20 @@ from typing import IO, Literal
 
 from pydantic import PositiveInt
 
-from ablate.data.archives import members, segments
 from ablate.data.corpus import Bitext, CorpusText
 from ablate.data.download import Remote, RemoteCorpus
-from ablate.data.parallel import Limits, Ratio, Side, cleaned, complete, lines_of, paired, unpacked
+from ablate.data.parallel import (
+    Limits,
+    Ratio,
+    Side,
+    cleaned,
+    complete,
+    lines_of,
+    members,
+    paired,
+    segments,
+    unpacked,
+)
 from ablate.registry import register
 
 Language = Literal["de", "en"]

@@ -8,11 +8,19 @@ from typing import Literal
 
 from pydantic import PositiveInt
 
-from ablate.data.archives import members, segments
 from ablate.data.corpus import Bitext, CorpusText
 from ablate.data.download import Remote, RemoteCorpus
 from ablate.data.lines import Lines
-from ablate.data.parallel import Limits, Ratio, cleaned, complete, lines_of, unpacked
+from ablate.data.parallel import (
+    Limits,
+    Ratio,
+    cleaned,
+    complete,
+    lines_of,
+    members,
+    segments,
+    unpacked,
+)
 from ablate.registry import register
 
 Language = Literal["en", "de", "fr"]

@@ -15,8 +15,7 @@ from ablate.analysis.summary import Records, summarise
 from ablate.config import Experiment, Mistake, MistakesError
 from ablate.config.merge import schema_of
 from ablate.config.messages import validated
-from ablate.config.source import dump, parse, source_of
-from ablate.config.tree import Mark, Node, UnreadableError
+from ablate.config.tree import Mark, Node, UnreadableError, dump, parse, source_of
 from ablate.errors import SpecError
 from ablate.gate import checks as checks  # each kind of check enters `KINDS`
 from ablate.gate.check import BLESS_AGAIN, KINDS, Check, CheckVerdict, Context, Flaw, Scalar, Text

@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 from ablate import config
 from ablate.config.merge import MergeSchema, merge_schema
-from ablate.config.source import parse, source_of
+from ablate.config.tree import parse, source_of
 from ablate.registry import slots
 
 EXPERIMENTS = sorted((Path(__file__).parents[2] / "experiments").rglob("*.yaml"))

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.config.source import parse, scalar, source_of
-from ablate.config.tree import Mistake, Node
+from ablate.config.tree import Mistake, Node, parse, scalar, source_of
 
 
 def tree(text: str) -> Node:

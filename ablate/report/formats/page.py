@@ -15,7 +15,7 @@ from ablate.analysis.measures import Verdict
 from ablate.analysis.statistics import paired_differences
 from ablate.analysis.summary import Summary, is_measured_once
 from ablate.config import Row
-from ablate.config.source import dump
+from ablate.config.tree import dump
 from ablate.errors import SpecError
 from ablate.record import leaves
 from ablate.registry import choosable
