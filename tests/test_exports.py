@@ -16,9 +16,8 @@ import pytest
 from ablate import api
 from ablate.errors import SpecError
 from ablate.exports import export as module
-from ablate.exports.contract import ExportedRun, Exporter, exported_run
+from ablate.exports.contract import EXPORTERS, ExportedRun, Exporter, exported_run
 from ablate.exports.export import ExportingListener, Exports, exporting
-from ablate.exports.names import EXPORTERS
 from ablate.runner.backends import registry
 from ablate.store import Store
 from tests.layers import FILES

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config.experiment import StackSpec
-from ablate.contracts.options import Behaviour, differ
+from ablate.contracts.models import Behaviour, differ
 from ablate.model import Ensemble, Transformer
 from ablate.parts.attention import Attention
 from ablate.parts.embedding import Vocabulary

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ablate.errors import SpecError
-from ablate.exports.names import NAMES as TRACKERS
+from ablate.exports.contract import NAMES as TRACKERS
 from ablate.runner.backends.registry import NAMES as BACKENDS
 
 if TYPE_CHECKING:

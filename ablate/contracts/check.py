@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from ablate.contracts import data_parts, models, options, training_parts
+from ablate.contracts import data_parts, models, training_parts
 from ablate.contracts.faults import ContractError, watched
 from ablate.contracts.tiny import MODEL_SLOTS, Case, Contract
 from ablate.errors import AblateError
@@ -23,7 +23,7 @@ _OF_A_MODEL: dict[str, Contract] = {
     "beams": models.beams,
     "gradients": models.gradients,
     "state dict": models.state_dict,
-    "effective options": options.effective,
+    "effective options": models.effective,
 }
 _OF_SLOT: dict[str, dict[str, Contract]] = {
     **dict.fromkeys(MODEL_SLOTS, _OF_A_MODEL),
@@ -65,7 +65,7 @@ class Finding:
 
 def contracts_of(slot: str) -> dict[str, Contract]:
     """Return all contracts of a slot by name, in the order in which they are tested."""
-    return {"typed options": options.typed, **_OF_SLOT.get(slot, {})}
+    return {"typed options": models.typed, **_OF_SLOT.get(slot, {})}
 
 
 def check_contract(case: Case, contract: Contract) -> None:

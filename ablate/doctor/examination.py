@@ -18,7 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal
 
-from ablate.doctor import computation, folders, hardware, software
+from ablate.doctor import computation, environment, hardware
 from ablate.doctor.results import CheckResult, Diagnosis, Target, broken, not_applicable, ok
 from ablate.errors import AblateError
 from ablate.runner import devices
@@ -44,12 +44,12 @@ class Check:
 
 
 CHECKS = (
-    Check("python", software.python),
-    Check("libraries", software.libraries),
-    Check("corpora", folders.corpora),
-    Check("cache", folders.cache),
-    Check("disk", folders.disk),
-    Check("file locks", folders.locks),
+    Check("python", environment.python),
+    Check("libraries", environment.libraries),
+    Check("corpora", environment.corpora),
+    Check("cache", environment.cache),
+    Check("disk", environment.disk),
+    Check("file locks", environment.locks),
     Check("cpu", hardware.cpu),
     Check("gpus", hardware.gpus, _MINUTE_S),
     Check("gpu memory", hardware.gpu, _MINUTE_S, _GPU),

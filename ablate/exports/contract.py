@@ -1,4 +1,4 @@
-"""The contract of an exporter, and what it is given of a run: nothing but numbers and the spec."""
+"""The contract of an exporter, what it is given of a run, and the list of all."""
 
 from __future__ import annotations
 
@@ -14,9 +14,17 @@ from typing import Any
 from ablate.hashing import sha256_of_text
 from ablate.record import leaves, numbers
 
+EXPORTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "tensorboard": ("TensorBoard", ("tensorboard",)),
+    "mlflow": ("MLflow", ("mlflow", "sqlalchemy", "alembic")),
+    "wandb": ("WeightsAndBiases", ("wandb",)),
+}
+"""Of each tracker, the class in the module with its name, and the packages that it needs."""
+
+NAMES = tuple(EXPORTERS)
+
 _FINAL = ("params", "flops", "train", "speed", "memory", "dev", "test")
 _PER_ROUND_OR_PART = {"rounds", "earlier", "by_part"}
-
 Parameter = str | int | float | bool
 
 

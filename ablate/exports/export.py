@@ -10,8 +10,7 @@ from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 from ablate.errors import SpecError, first_line
-from ablate.exports.contract import ExportedRun, Exporter, exported_run
-from ablate.exports.names import EXPORTERS, NAMES
+from ablate.exports.contract import EXPORTERS, NAMES, ExportedRun, Exporter, exported_run
 from ablate.hashing import sha256_of_text
 from ablate.runner.backends.registry import import_extra
 from ablate.runner.task import ForwardingListener, ProgressListener, Task

@@ -1,10 +1,9 @@
 """The encoder-decoder Transformer, assembled from a spec."""
 
 from ablate.model.assembly import assemble
-from ablate.model.decodable import Decodable, Output
+from ablate.model.decodable import Decodable, DecoderState, Memory, Output
 from ablate.model.ensemble import Ensemble
 from ablate.model.stack import Layer, Stack
-from ablate.model.state import DecoderState, Memory
 from ablate.model.transformer import Transformer
 
 __all__ = [

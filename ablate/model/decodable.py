@@ -1,20 +1,119 @@
-"""What a search needs of a model.
+"""What a search needs of a model: the interface, and the state of token-by-token decoding.
 
-B sentences, S source tokens, N decoded rows, D width of the last hidden states, V target
-vocabulary.
+B sentences, S source tokens, T target tokens, N decoded rows, D width of the last hidden states, V
+target vocabulary.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from ablate.model.state import DecoderState
+from ablate.parts.attention import KVCache, StaticKVCache
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The encoder's output; ``mask`` is True where there is a token."""
+
+    states: Tensor  # (B, S, D)
+    mask: Tensor  # (B, 1, 1, S)
+
+
+class DecoderState:
+    """The state of token-by-token decoding: N rows, to each of which ``length`` tokens were fed.
+
+    Attributes:
+        layers: for each decoder layer, the cache of the target, with a row for every beam, and that
+            of the source, with a row for every sentence.
+        mask: True where there is a source token, (N / n_beams, 1, 1, S).
+        n_beams: rows of a sentence; those of sentence b are b * n_beams, b * n_beams + 1, ...
+        length: tokens fed so far.
+        capacity: the number of tokens that fixed buffers can hold; None while buffers grow.
+    """
+
+    def __init__(self, layers: list[tuple[KVCache, KVCache]], mask: Tensor) -> None:
+        self.layers = layers
+        self.mask = mask
+        self.n_beams = 1
+        self.length = 0
+        self.capacity: int | None = None
+        self._next_position = mask.new_empty(0, dtype=torch.long)
+
+    @property
+    def n_rows(self) -> int:
+        """Return N."""
+        return self.mask.size(0) * self.n_beams
+
+    @property
+    def next_position(self) -> Tensor:
+        """Return the position of the next tokens, (1,)."""
+        if self.capacity is not None:
+            return self._next_position
+        return torch.tensor([self.length], device=self.mask.device)
+
+    def key_positions(self) -> Tensor:
+        """Return the positions of the tokens in the caches, including the next ones, (T,).
+
+        Fixed buffers have all positions up to their capacity, and the decoder's mask hides those
+        after the next tokens.
+        """
+        return torch.arange(self.capacity or self.length + 1, device=self.mask.device)
+
+    def count_token(self) -> None:
+        """Update the positions after one more token was fed to every row."""
+        self.length += 1
+        if self.capacity is not None:
+            self._next_position += 1
+
+    @torch.no_grad()
+    def fix_buffers(self, capacity: int) -> None:
+        """Move the caches to buffers of fixed size and address, for up to ``capacity`` tokens.
+
+        From then on feeding a token is the same work on the same memory every time, so that it can
+        be captured in a CUDA graph. At least one token must have been fed.
+        """
+        self._next_position = self.next_position
+        self.capacity = capacity
+        self.layers = [
+            (StaticKVCache(target, self.length, capacity), source) for target, source in self.layers
+        ]
+
+    def shallow_copy(self) -> DecoderState:
+        """Return another state that shares the tensors of this one."""
+        other = copy(self)
+        other.layers = [(copy(target), copy(source)) for target, source in self.layers]
+        return other
+
+    @torch.no_grad()
+    def widen(self, n_beams: int) -> None:
+        """Repeat every row ``n_beams`` times, the copies next to each other."""
+        rows = torch.arange(self.n_rows, device=self.mask.device).repeat_interleave(n_beams)
+        self.select(rows)
+        self.n_beams *= n_beams
+
+    @torch.no_grad()
+    def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
+        """Keep some rows in a new order, some perhaps several times.
+
+        Args:
+            rows: their present numbers, those of one sentence next to each other.
+            sentences: numbers of the sentences that the rows belong to, in that order; None if all
+                sentences stay, in their present order.
+        """
+        for target, source in self.layers:
+            target.select(rows, self.length)
+            if sentences is not None:
+                source.select(sentences, self.mask.size(-1))
+        if sentences is not None:
+            self.mask = self.mask.index_select(0, sentences)
 
 
 class Output(Protocol):

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from ablate.model.decodable import Decodable, Output
-from ablate.model.state import DecoderState
+from ablate.model.decodable import Decodable, DecoderState, Output
 from ablate.model.transformer import Transformer
 
 

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from ablate.model.decodable import Decodable, Output
+from ablate.model.decodable import Decodable, DecoderState, Memory, Output
 from ablate.model.stack import Stack
-from ablate.model.state import DecoderState, Memory
 from ablate.parts.attention import AttentionContext, KVCache
 from ablate.parts.embedding import Embedding
 from ablate.parts.feed_forward import AuxLosses, FeedForward

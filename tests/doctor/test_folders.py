@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ablate.doctor import folders
+from ablate.doctor import environment
 from ablate.doctor.results import Target
 
 GIB = 2**30
@@ -27,13 +27,13 @@ def _own_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_corpora_are_available_or_to_be_fetched(
     monkeypatch: pytest.MonkeyPatch, target: Target, tmp_path: Path
 ) -> None:
-    result = folders.corpora(target)
+    result = environment.corpora(target)
     assert result.outcome == "ok"
     assert result.figures["available"] == "synthetic"
     assert "multi30k" in str(result.figures["to_fetch"])
     assert "files" not in result.sentence
     monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path / "nowhere"))
-    result = folders.corpora(target)
+    result = environment.corpora(target)
     assert result.outcome == "broken"
     assert "ABLATE_CORPORA" in result.sentence
 
@@ -42,12 +42,12 @@ def test_the_cache_is_counted(target: Target, tmp_path: Path) -> None:
     entry = tmp_path / "cache" / "encodings" / "abc"
     entry.mkdir(parents=True)
     (entry / "ids.npy").write_bytes(bytes(3 * 2**20))
-    result = folders.cache(target)
+    result = environment.cache(target)
     assert result.outcome == "ok"
     assert result.figures == {"encoded_corpora": 1, "size_mib": 3.0}
     shutil.rmtree(tmp_path / "cache")
     (tmp_path / "cache").write_text("a file, so that nothing can be written there")
-    result = folders.cache(target)
+    result = environment.cache(target)
     assert result.outcome == "warning"
     assert "set ABLATE_CACHE" in result.sentence
 
@@ -59,7 +59,7 @@ def test_room_on_disk(
     monkeypatch: pytest.MonkeyPatch, target: Target, free_gib: float, outcome: str
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free_gib * GIB))
-    result = folders.disk(target)
+    result = environment.disk(target)
     assert result.outcome == outcome
     assert result.figures["results_free_gib"] == free_gib
 
@@ -68,11 +68,11 @@ def test_a_lock_holds_and_nothing_is_left_behind(
     monkeypatch: pytest.MonkeyPatch, target: Target
 ) -> None:
     assert not target.results.exists()
-    result = folders.locks(target)
+    result = environment.locks(target)
     assert result.outcome == "ok", result.sentence
     assert list(target.results.parent.iterdir()) == []
     monkeypatch.setattr(fcntl, "flock", lambda *_: None)  # as on file systems without locks
-    result = folders.locks(target)
+    result = environment.locks(target)
     assert result.outcome == "broken"
     assert "two of them would make the same run" in result.sentence
 
@@ -91,7 +91,7 @@ def test_a_file_system_without_locks(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    result = folders.locks(target)
+    result = environment.locks(target)
     assert result.outcome == outcome
     assert reason in result.sentence
     assert list(target.results.parent.iterdir()) == []

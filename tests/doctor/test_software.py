@@ -11,9 +11,9 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 import ablate
-from ablate.doctor import software
+from ablate.doctor import environment
+from ablate.doctor.environment import Requirements, allows, ranges
 from ablate.doctor.results import Target
-from ablate.doctor.software import Requirements, allows, ranges
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,14 +37,14 @@ def test_a_range_holds_versions(version_range: str, present: str, is_allowed: bo
 def test_this_environment_is_as_declared_unless_python_is_old(
     monkeypatch: pytest.MonkeyPatch, target: Target
 ) -> None:
-    assert software.python(target).outcome == "ok"
-    result = software.libraries(target)
+    assert environment.python(target).outcome == "ok"
+    result = environment.libraries(target)
     assert result.outcome == "ok"
     assert result.figures["torch"] == metadata.version("torch")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert len(result.figures) == len(project["dependencies"])
     monkeypatch.setattr(platform, "python_version", lambda: "3.10.4")
-    result = software.python(target)
+    result = environment.python(target)
     assert result.outcome == "broken"
     assert "3.10.4 is outside >=3.11" in result.sentence
 
@@ -54,8 +54,8 @@ def test_missing_and_old_libraries_are_broken_together(
 ) -> None:
     libraries = ranges(["no-such-thing>=1", "numpy>=99"])
     required = Requirements(SpecifierSet(">=3.11"), libraries, "a file")
-    monkeypatch.setattr(software, "_requirements", lambda: required)
-    result = software.libraries(target)
+    monkeypatch.setattr(environment, "_requirements", lambda: required)
+    result = environment.libraries(target)
     assert result.outcome == "broken"
     assert "no-such-thing is missing; numpy" in result.sentence
     assert result.sentence.endswith("pip install 'no-such-thing>=1' 'numpy>=99'")
@@ -65,9 +65,9 @@ def test_an_installed_package_declares_for_itself(
     monkeypatch: pytest.MonkeyPatch, target: Target, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(ablate, "__file__", str(tmp_path / "ablate" / "__init__.py"))
-    monkeypatch.setattr(software, "metadata", lambda _: {"Requires-Python": ">=3.11"})
+    monkeypatch.setattr(environment, "metadata", lambda _: {"Requires-Python": ">=3.11"})
     texts = ["numpy>=1.26", "ruff>=99; extra == 'dev'", "pywin32>=1; sys_platform == 'none'"]
-    monkeypatch.setattr(software, "requires", lambda _: texts)
-    result = software.libraries(target)
+    monkeypatch.setattr(environment, "requires", lambda _: texts)
+    result = environment.libraries(target)
     assert (result.outcome, set(result.figures)) == ("ok", {"numpy"})
     assert "as installed" in result.sentence

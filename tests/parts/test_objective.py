@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ablate.data.batches import Batch
 from ablate.parts.objective import Objective
-from ablate.parts.objective.cross_entropy import FusedCrossEntropy, SmoothedCrossEntropy
+from ablate.parts.objective.likelihood import FusedCrossEntropy, SmoothedCrossEntropy
 from ablate.registry import build, choose, lookup, slots
 from ablate.training.gradient import StepInputs, forward_backward
 from ablate.training.step import StepConfig

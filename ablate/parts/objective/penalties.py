@@ -12,7 +12,7 @@ from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from ablate.parts.objective.contract import Epsilon, Objective
-from ablate.parts.objective.cross_entropy import smoothed_cross_entropy, sum_over_tokens
+from ablate.parts.objective.likelihood import smoothed_cross_entropy, sum_over_tokens
 from ablate.parts.precision import at_least_float32
 from ablate.registry import register
 

@@ -1,15 +1,26 @@
-"""Optimizers that divide by the root of the gradient's second moment."""
+"""Optimizers that divide by the root of the gradient's second moment, or by the curvature."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, ClassVar
 
 import torch
-from pydantic import Field, NonNegativeFloat, PositiveFloat
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from torch import Tensor
 
-from ablate.parts.optimizer.contract import Betas, TorchOptimizer
+from ablate.parts.optimizer.contract import (
+    Averaging,
+    Betas,
+    EstimatesCurvature,
+    PerParameter,
+    State,
+    TorchOptimizer,
+    moving_mean,
+)
 from ablate.registry import register
+
+_PASSES = 4 / 3  # of an estimate: forward for the labels, forward and backward for the gradient
 
 
 class AdamLike(TorchOptimizer):
@@ -123,3 +134,132 @@ class Adafactor(TorchOptimizer):
         super().__init__(
             beta2_decay=-exponent, eps=eps, d=clip, weight_decay=weight_decay, foreach=True
         )
+
+
+class ScheduleFreeAdamWOptimizer(PerParameter, Averaging):
+    """The optimizer of `schedule_free_adamw`: a parameter is y, and its state holds z."""
+
+    def update(self, w: Tensor, g: Tensor, state: State, group: dict[str, Any]) -> None:
+        (b1, b2), lr = group["betas"], group["lr"]
+        z = state["z"] if "z" in state else state.setdefault("z", w.clone())
+        v = moving_mean(state, "second", g.square(), b2) / (1 - b2 ** state["step"])
+        u = g / (v.sqrt() + group["eps"]) + group["weight_decay"] * w
+        state["largest"] = max(state.get("largest", 0.0), lr)
+        weight = state["largest"] ** 2
+        state["total"] = state.get("total", 0.0) + weight
+        share = weight / state["total"] if weight else 0.0
+        w.lerp_(z, share).sub_(lr * (1 - b1 * (1 - share)) * u)
+        z.sub_(lr * u)
+
+    def averages(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for group in self.param_groups:
+            for w in group["params"]:
+                if w in self.state:
+                    yield w, torch.lerp(w, self.state[w]["z"], 1 - 1 / group["betas"][0])
+
+
+@register(
+    "schedule_free_adamw",
+    formula="z <- z - lr (g / (sqrt(v) + eps) + weight_decay y), x <- (1 - c) x + c z, g at "
+    "y = (1 - b1) z + b1 x, c = max lr^2 / sum of max lr^2; x is evaluated",
+    source="Defazio et al. 2024, arXiv:2405.15682, alg. 1, and their code (schedulefree 1.4)",
+)
+class ScheduleFreeAdamW(TorchOptimizer):
+    """AdamW with an average of the weights x, so that the learning rate need not fall.
+
+    Meant for the schedule `constant`, with a warm-up: each step enters the average with the square
+    of the highest rate so far, so that steps of the warm-up count less. Gradients are computed at
+    y, between the average and the weights z that the steps change. The average is evaluated on the
+    dev set, kept in snapshots, averaged by ``training.average`` and stored at the end.
+
+    Args:
+        betas: b1, the share of the average in y, which must be above 0; and the decay of the
+            gradient's second moment.
+        eps: added to the root of the second moment.
+        weight_decay: times the learning rate, the share of y that a step subtracts from z.
+
+    Raises:
+        ValueError: if the first of betas is 0.
+    """
+
+    torch_class = ScheduleFreeAdamWOptimizer
+    shard_blocker = ""
+
+    def __init__(
+        self,
+        *,
+        betas: Betas = (0.9, 0.999),
+        eps: PositiveFloat = 1e-8,
+        weight_decay: NonNegativeFloat = 0.0,
+    ) -> None:
+        if not betas[0]:
+            raise ValueError(
+                "if the first of betas is 0, gradients do not depend on the average, and it cannot "
+                "be computed; give a number above 0, such as 0.9"
+            )
+        super().__init__(betas=betas, eps=eps, weight_decay=weight_decay)
+
+
+class SophiaOptimizer(PerParameter, EstimatesCurvature):
+    """The optimizer of `sophia`."""
+
+    @property
+    def every(self) -> int:
+        return int(self.param_groups[0]["every"])
+
+    @torch.no_grad()
+    def add_curvature(self, n_tokens: int) -> None:
+        for group in self.param_groups:
+            for w in group["params"]:
+                if w.grad is not None:
+                    estimate = n_tokens * w.grad.square()
+                    moving_mean(self.state[w], "curvature", estimate, group["betas"][1])
+
+    def update(self, w: Tensor, g: Tensor, state: State, group: dict[str, Any]) -> None:
+        m = moving_mean(state, "first", g, group["betas"][0])
+        w.mul_(1 - group["lr"] * group["weight_decay"])
+        curvature = state["curvature"] if "curvature" in state else torch.zeros_like(m)
+        u = m / (group["gamma"] * curvature).clamp(min=group["eps"])
+        w.sub_(group["lr"] * u.clamp(-1.0, 1.0))
+
+
+@register(
+    "sophia",
+    formula="w <- w - lr (clip(m / max(gamma h, eps), 1) + weight_decay w); m: mean of g, h: mean "
+    "of n g'^2, g' the gradient for n labels drawn from the model",
+    source="Liu et al. 2023, arXiv:2305.14342, alg. 2 and 3 (Sophia-G)",
+)
+class Sophia(TorchOptimizer):
+    """Momentum divided by the diagonal of the Gauss-Newton matrix, and clipped to lr.
+
+    The diagonal is estimated every few steps (Gauss-Newton-Bartlett): labels are drawn from the
+    model's predictions for the first batch of a step, or for its first part where it is divided for
+    lack of memory, and the gradient of their cross-entropy is squared. Every engine does this
+    eagerly, without dropout and without auxiliary losses. The estimate is per token whatever
+    training.loss_per is: with sentence, gamma must be larger by the tokens of a sentence. The FLOPs
+    of a step include the mean cost of the estimates.
+
+    Args:
+        betas: decay of the mean of the gradient, and of the mean of the estimates.
+        gamma: factor of the divisor; the larger, the more weights change by less than lr; 0.05 in
+            the paper, which tunes it so that 10% to 50% do.
+        eps: the smallest divisor.
+        every: steps from one estimate to the next; 10 in the paper.
+        weight_decay: times the learning rate, the share of a weight that a step subtracts; 0.2 in
+            the paper.
+    """
+
+    torch_class = SophiaOptimizer
+    shard_blocker = "estimates the curvature with whole weights"
+
+    def __init__(
+        self,
+        *,
+        betas: Betas = (0.96, 0.99),
+        gamma: PositiveFloat = 0.05,
+        eps: PositiveFloat = 1e-12,
+        every: PositiveInt = 10,
+        weight_decay: NonNegativeFloat = 0.0,
+    ) -> None:
+        self.extra_passes = _PASSES / every
+        super().__init__(betas=betas, gamma=gamma, eps=eps, every=every, weight_decay=weight_decay)

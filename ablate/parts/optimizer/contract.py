@@ -1,4 +1,4 @@
-"""The contract of optimizers."""
+"""The contract of optimizers, and bases that several of them share."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from ablate.registry import Part
 
 Decay = Annotated[float, Field(ge=0.0, lt=1.0)]
 Betas = tuple[Decay, Decay]
+
+State = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -110,3 +112,93 @@ class TorchOptimizer(Optimizer):
 
     def make(self, groups: Sequence[Group]) -> torch.optim.Optimizer:
         return type(self).torch_class([group.to_torch() for group in groups], **self.arguments)
+
+
+class PerParameter(torch.optim.Optimizer):
+    """The contract of optimizers that treat every parameter by itself."""
+
+    def __init__(self, groups: list[dict[str, Any]], **settings: Any) -> None:
+        super().__init__(groups, settings)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Make one step; the gradients must have been computed."""
+        assert closure is None, "a closure is not supported"
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    state = self.state[parameter]
+                    state["step"] = state.get("step", 0) + 1
+                    self.update(parameter, parameter.grad, state, group)
+
+    @abstractmethod
+    def update(self, w: Tensor, g: Tensor, state: State, group: dict[str, Any]) -> None:
+        """Change a parameter in place.
+
+        Args:
+            w: the parameter.
+            g: its gradient.
+            state: of the parameter, kept from step to step; ``step`` is the number of this one.
+            group: the settings.
+        """
+
+
+def moving_mean(state: State, name: str, x: Tensor, decay: float) -> Tensor:
+    """Update the moving mean of ``x`` in ``state[name]``; return it without bias correction."""
+    if name not in state:
+        state[name] = torch.zeros_like(x)
+    mean: Tensor = state[name]
+    return mean.lerp_(x, 1 - decay)
+
+
+def adam_moments(state: State, g: Tensor, betas: Betas) -> tuple[Tensor, Tensor]:
+    """Return the bias-corrected moving means of ``g`` and of its square."""
+    t = state["step"]
+    m = moving_mean(state, "first", g, betas[0]) / (1 - betas[0] ** t)
+    return m, moving_mean(state, "second", g.square(), betas[1]) / (1 - betas[1] ** t)
+
+
+class MatrixOptimizer(Optimizer):
+    """The contract of parts that train weight matrices, and leave other parameters to AdamW."""
+
+    shard_blocker = "looks at whole matrices"
+    others: Optimizer  # of the other parameters, `adamw`
+
+    def make(self, groups: Sequence[Group]) -> torch.optim.Optimizer:
+        matrices = [group.to_torch() for group in groups if group.is_matrix]
+        others = [group for group in groups if not group.is_matrix]
+        return CombinedOptimizer(
+            *([self.matrix_optimizer(matrices)] if matrices else []),
+            *([self.others.make(others)] if others else []),
+        )
+
+    @abstractmethod
+    def matrix_optimizer(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+        """Return the optimizer of some PyTorch parameter groups of matrices."""
+
+
+class CombinedOptimizer(torch.optim.Optimizer):
+    """Several optimizers with disjoint parameters, as one; its groups are theirs, in order."""
+
+    def __init__(self, *optimizers: torch.optim.Optimizer) -> None:
+        self.optimizers = optimizers
+        super().__init__(self._groups(), {})
+
+    def step(self, closure: Any = None) -> Any:
+        """Make one step with each; the gradients must have been computed."""
+        assert closure is None, "a closure is not supported"
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states of all, in order."""
+        return {"optimizers": [optimizer.state_dict() for optimizer in self.optimizers]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the states that `state_dict` returned."""
+        for optimizer, state in zip(self.optimizers, state_dict["optimizers"], strict=True):
+            optimizer.load_state_dict(state)
+        self.param_groups = self._groups()  # `load_state_dict` replaces those of each optimizer
+
+    def _groups(self) -> list[dict[str, Any]]:
+        return [group for optimizer in self.optimizers for group in optimizer.param_groups]

@@ -8,8 +8,7 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from ablate.parts.optimizer.adaptive import AdamW
-from ablate.parts.optimizer.combined import MatrixOptimizer
-from ablate.parts.optimizer.contract import Betas, Decay, TorchOptimizer
+from ablate.parts.optimizer.contract import Betas, Decay, MatrixOptimizer, TorchOptimizer
 from ablate.registry import register
 
 

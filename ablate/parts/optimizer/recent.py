@@ -10,9 +10,16 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveIn
 from torch import Tensor
 
 from ablate.parts.optimizer.adaptive import AdamW
-from ablate.parts.optimizer.combined import MatrixOptimizer
-from ablate.parts.optimizer.contract import Betas, Decay, TorchOptimizer
-from ablate.parts.optimizer.per_parameter import PerParameter, State, adam_moments, moving_mean
+from ablate.parts.optimizer.contract import (
+    Betas,
+    Decay,
+    MatrixOptimizer,
+    PerParameter,
+    State,
+    TorchOptimizer,
+    adam_moments,
+    moving_mean,
+)
 from ablate.registry import register
 
 
