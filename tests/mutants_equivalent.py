@@ -117,7 +117,7 @@ only its order is used
 two phases have the same rate where they meet
   schedule/*  OneCycle.rate  Lt -> LtE: step < *
 no step comes after the last one
-  schedule/cyclic.py  CosineRestarts.rate_after_warmup  1.0 -> 2.0: 1.0
+  schedule/falling.py  CosineRestarts.rate_after_warmup  1.0 -> 2.0: 1.0
 the minimum of it and 1 is taken
   schedule/endless.py  Constant.rate  1.0 -> 2.0: 1.0 (2)
 the first loss is less than infinity, which sets it to 0
@@ -129,13 +129,13 @@ its sign alone counts
 foreach is faster and computes the same
   optimizer/*  *.__init__  True -> False: True
 training takes them without gradients
-  optimizer/averaging.py  *.averages  detach: *
+  optimizer/adaptive.py  *.averages  detach: *
 as above
-  optimizer/averaging.py  *.averages  halve the gradient: *
+  optimizer/adaptive.py  *.averages  halve the gradient: *
 the parameter is z as long as all rates were 0
-  optimizer/averaging.py  ScheduleFreeAdamWOptimizer.update  0.0 -> 1.0: 0.0 (3)
+  optimizer/adaptive.py  ScheduleFreeAdamWOptimizer.update  0.0 -> 1.0: 0.0 (3)
 all groups have the same
-  optimizer/curvature.py  SophiaOptimizer.every  0 -> 1: 0
+  optimizer/adaptive.py  SophiaOptimizer.every  0 -> 1: 0
 the sign alone counts
   optimizer/recent.py  CautiousAdamWOptimizer.update  Mult -> Div: u * g
 there are two of each
@@ -231,9 +231,9 @@ both are outside of the support
 the formula gives beta3 there, but for rounding
   optimizer/recent.py  AdEMAMixOptimizer.update  1.0 -> 2.0: 1.0 (3)
 a detached tensor is changed in place like the parameter whose memory it shares
-  initialisation/*  *  detach: linear.weight*
-  initialisation/*  *  detach: linear.bias*
-  initialisation/*  *  detach: bias*
+  initialisation.py  *  detach: linear.weight*
+  initialisation.py  *  detach: linear.bias*
+  initialisation.py  *  detach: bias*
   embedding.py  TokenEmbedding.draw  detach: *
   position/*  *.__init__  detach: self.table
   residual/scaled.py  Admin.forward  detach: omega

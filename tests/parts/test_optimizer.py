@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ablate.contracts.training_parts import updates_rows_alike
 from ablate.parts.optimizer import Averaging, EstimatesCurvature, Group, Optimizer
-from ablate.registry import RefusedError, build, choose, lookup, slots
+from ablate.registry import build, choose, lookup, slots
 from ablate.training import checkpoint
 from ablate.training.step import set_lr
 from ablate.training.weights import Weights
@@ -264,12 +264,6 @@ def test_muon_is_pytorchs_for_matrices_and_adamw_for_the_rest(
         n_iterations=4, betas=(0.8, 0.7), eps=1e-3,
     )  # fmt: skip
     assert_same(steps, [p.detach() for p in bowl.parameters()])
-
-
-def test_muon_is_refused_where_pytorch_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(torch.optim, "Muon")
-    with pytest.raises(RefusedError, match=r"muon needs PyTorch 2.9 or newer, and this is \d"):
-        build(Optimizer, choose(Optimizer, "muon"))
 
 
 @pytest.mark.parametrize("warmup", [0, 4])

@@ -114,9 +114,6 @@ class Muon(MatrixOptimizer):
         weight_decay: times the learning rate, the share of a weight that a step subtracts.
         betas: of AdamW: decay of the gradient's first and second moment.
         eps: of AdamW: added to the root of the second moment.
-
-    Raises:
-        ValueError: if this PyTorch has no Muon.
     """
 
     def __init__(  # noqa: PLR0913 - one argument for every option
@@ -130,11 +127,6 @@ class Muon(MatrixOptimizer):
         betas: Betas = (0.9, 0.98),
         eps: PositiveFloat = 1e-9,
     ) -> None:
-        if not hasattr(torch.optim, "Muon"):
-            raise ValueError(
-                f"muon needs PyTorch 2.9 or newer, and this is {torch.__version__}; upgrade it, "
-                "or choose adamw"
-            )
         self.options: dict[str, Any] = {
             "momentum": momentum,
             "nesterov": nesterov,
