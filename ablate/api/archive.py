@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import IO, Any, cast, get_args
 
 from ablate import config
-from ablate.api.remarks import print_remark
 from ablate.api.runs import StoredRun, runs
-from ablate.api.selection import RunLookup, key_of, match_keys, select
+from ablate.api.selection import RunLookup, key_of, match_keys, print_remark, select
 from ablate.api.selection import stored as stored_records
 from ablate.compression import Unpacked
 from ablate.errors import SpecError, StoreError

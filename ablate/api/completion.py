@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from ablate.api.options import RunOptions
-from ablate.api.remarks import print_remark
 from ablate.api.selection import (
     Records,
     RunLookup,
     Selection,
     key_of,
+    print_remark,
     stored,
     tasks,
 )

@@ -11,8 +11,7 @@ from ablate import config
 from ablate.api.gate_runs import GateRuns, open_runs
 from ablate.api.gate_runs import StaleRecordError as StaleRecordError  # both functions raise it
 from ablate.api.options import DEFAULT, RunOptions
-from ablate.api.remarks import print_remark, remarks_on
-from ablate.api.selection import Fingerprints, load
+from ablate.api.selection import Fingerprints, load, print_remark, remarks_on
 from ablate.config import Experiment
 from ablate.errors import AblateError, RunError
 from ablate.gate import bless as blessing

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.api.corpora import text_of_runs
-from ablate.api.remarks import print_remark
-from ablate.api.selection import Records
+from ablate.api.selection import Records, print_remark
 from ablate.data.corpus import Bitext, bleu_tokenizer
 from ablate.errors import DamagedFileWarning, SpecError, StoreError
 from ablate.hashing import digest, sha256_of_file

@@ -13,8 +13,16 @@ from ablate import report as reporting
 from ablate.api import trials
 from ablate.api.corpora import text_of_runs
 from ablate.api.metrics import scored, tokenizer_of
-from ablate.api.remarks import print_remark, remarks_on
-from ablate.api.selection import Fingerprints, Records, RunLookup, Selection, select, stored
+from ablate.api.selection import (
+    Fingerprints,
+    Records,
+    RunLookup,
+    Selection,
+    print_remark,
+    remarks_on,
+    select,
+    stored,
+)
 from ablate.config import Experiment
 from ablate.errors import DamagedFileWarning, DataError, StoreError
 from ablate.measuring import SentenceStatistics, bleu_counts

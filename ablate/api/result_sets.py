@@ -17,8 +17,7 @@ from pydantic import ValidationError
 from ablate.analysis.summary import Record, Summary, summarise
 from ablate.analysis.two_tables import RowSample
 from ablate.api.metrics import scored
-from ablate.api.remarks import print_remark
-from ablate.api.selection import Fingerprints, Records, RunLookup, select, stored
+from ablate.api.selection import Fingerprints, Records, RunLookup, print_remark, select, stored
 from ablate.config import BASELINE, Experiment, RunSpec, experiment_name, shipped
 from ablate.errors import SpecError, StoreError
 from ablate.registry import Choice

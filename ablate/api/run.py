@@ -10,9 +10,8 @@ from ablate import report as reporting
 from ablate.api import trials
 from ablate.api.completion import complete, opened, workers
 from ablate.api.options import DEFAULT, RunOptions
-from ablate.api.remarks import print_remark
 from ablate.api.report import Outcome, tabulate
-from ablate.api.selection import key_of
+from ablate.api.selection import key_of, print_remark
 from ablate.api.tune import select_chosen
 from ablate.errors import RunError, StoreError
 from ablate.hashing import sha256_of_text

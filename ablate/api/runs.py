@@ -15,7 +15,6 @@ from typing import Any, get_args
 from filelock import FileLock, Timeout
 
 from ablate import config
-from ablate.api.remarks import print_remark
 from ablate.api.selection import (
     ENGINES,
     PRECISIONS,
@@ -25,6 +24,7 @@ from ablate.api.selection import (
     hash_of,
     key_of,
     precision_of,
+    print_remark,
     select,
     stored,
     tuning_runs,

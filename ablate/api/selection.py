@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
@@ -12,13 +12,16 @@ from typing import Any
 
 from ablate import config
 from ablate.config import Experiment, Run, RunSpec, Tuning
+from ablate.console import Console
 from ablate.data.corpus import Corpus, refusals_of
 from ablate.errors import DataError, SpecError
 from ablate.registry import Choice, RefusedError, build
+from ablate.runner import devices
 from ablate.runner import match as matching
 from ablate.runner.check import check
 from ablate.runner.devices import Device, resolve
 from ablate.runner.probe import probe_key
+from ablate.runner.provenance import stale_remarks
 from ablate.runner.task import Task
 from ablate.store import Store, is_finished
 from ablate.training import engines
@@ -286,3 +289,19 @@ def precision_of(run_spec: RunSpec, auto: str) -> str:
     """Return the precision of a run on a machine where ``precision: auto`` means ``auto``."""
     setting = run_spec.training.precision
     return auto if setting == "auto" else setting
+
+
+def print_remark(text: str) -> None:
+    """Print one line of plain text, which wraps where the terminal ends."""
+    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def remarks_on(records: Mapping[tuple[str, int], Mapping[str, Any]]) -> list[str]:
+    """Return a sentence for each way in which finished runs are not of this code and machine.
+
+    Runs that were made on CPUs are compared with this machine's CPU, even if it has a GPU.
+    """
+    finished = {key: record for key, record in records.items() if is_finished(record)}
+    kinds = {record.get("hardware", {}).get("device") for record in finished.values()}
+    device = Device("cpu") if kinds <= {"cpu"} else devices.find("auto")[0]
+    return stale_remarks(finished, device)

@@ -26,7 +26,7 @@ from ablate.config import RunSpec
 from ablate.config.merge import merge_schema
 from ablate.config.messages import validated
 from ablate.config.tree import parse, source_of
-from ablate.data.ragged import Ragged
+from ablate.data.sentences import Ragged
 from ablate.data.tokenizer import BOS, PAD, TokenizerPair
 from ablate.decoding import Search
 from ablate.errors import DataError, SpecError, StoreError

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from ablate.api.completion import complete, fetch, opened, workers
 from ablate.api.options import RunOptions
-from ablate.api.remarks import print_remark
 from ablate.api.selection import (
     Fingerprints,
     RunLookup,
     Selection,
     key_of,
     load,
+    print_remark,
     select,
     tasks,
     tuning_runs,

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ablate.data.corpus import Bitext
-from ablate.data.ragged import Ragged, Rows
 from ablate.data.segmentation import WordSampler, resampled
+from ablate.data.sentences import Ragged, Rows
 from ablate.data.tokenizer import BOS, TokenizerPair
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from ablate.data.lines import Lines
+from ablate.data.sentences import Lines
 from ablate.hashing import sha256
 from ablate.registry import Choice, Part, RefusedError, build
 

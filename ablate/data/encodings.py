@@ -22,7 +22,7 @@ from filelock import FileLock
 from ablate.data.batches import Encoded
 from ablate.data.cache import cache_folder, sealed, unsealed
 from ablate.data.corpus import Bitext, CorpusText
-from ablate.data.ragged import Ragged
+from ablate.data.sentences import Ragged
 from ablate.data.tokenizer import TokenizerPair
 from ablate.errors import DataError
 from ablate.hashing import sha256_of_file

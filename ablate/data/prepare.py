@@ -18,10 +18,9 @@ from ablate.data import encodings
 from ablate.data.batches import Encoded, Resampled
 from ablate.data.cache import cache_folder, cached
 from ablate.data.corpus import Bitext, Corpus, CorpusText, digest_of_lines
-from ablate.data.lines import Lines
 from ablate.data.parallel import lines_of, pieces_of, why_unreadable
-from ablate.data.ragged import Ragged
 from ablate.data.segmentation import WordNumbers
+from ablate.data.sentences import Lines, Ragged
 from ablate.data.tokenizer import MakeSampler, SubwordTokenizer, Tokenizer, TokenizerPair
 from ablate.errors import DataError
 from ablate.hashing import digest

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer as HFTokenizer
 
-from ablate.data.ragged import Ragged, Rows
+from ablate.data.sentences import Ragged, Rows
 
 _NO_MERGE = np.iinfo(np.int64).max
 _END = -1

@@ -22,8 +22,6 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, tra
 from tokenizers import Tokenizer as HFTokenizer
 
 from ablate.data.corpus import CorpusText
-from ablate.data.lines import Lines
-from ablate.data.ragged import Ragged
 from ablate.data.segmentation import (
     BYTES,
     DropoutSampler,
@@ -31,6 +29,7 @@ from ablate.data.segmentation import (
     WordNumbers,
     WordSampler,
 )
+from ablate.data.sentences import Lines, Ragged
 from ablate.data.unigram import train_unigram
 from ablate.errors import DataError
 from ablate.hashing import digest

@@ -10,7 +10,6 @@ from pydantic import PositiveInt
 
 from ablate.data.corpus import Bitext, CorpusText
 from ablate.data.download import Remote, RemoteCorpus
-from ablate.data.lines import Lines
 from ablate.data.parallel import (
     Limits,
     Ratio,
@@ -21,6 +20,7 @@ from ablate.data.parallel import (
     segments,
     unpacked,
 )
+from ablate.data.sentences import Lines
 from ablate.registry import register
 
 Language = Literal["en", "de", "fr"]

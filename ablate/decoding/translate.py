@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ablate.cuda_graphs import GraphCapturer
-from ablate.data.ragged import Ids
+from ablate.data.sentences import Ids
 from ablate.data.tokenizer import PAD
 from ablate.decoding.search import Search
 from ablate.decoding.search_state import Hypothesis

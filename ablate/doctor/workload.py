@@ -18,7 +18,7 @@ import ablate.decoding
 import ablate.parts  # noqa: F401 - with the two above, every part is registered
 from ablate.config import RunSpec
 from ablate.data.batches import Batch, Batches, Encoded
-from ablate.data.ragged import Ragged
+from ablate.data.sentences import Ragged
 from ablate.data.tokenizer import EOS, PAD
 from ablate.measuring.probe import timed
 from ablate.model import assemble

@@ -11,7 +11,7 @@ from ablate.config import RunSpec
 from ablate.config.experiment import TrainingSpec
 from ablate.data.batches import Batch, Batches, Encoded
 from ablate.data.prepare import Prepared
-from ablate.data.ragged import Rows
+from ablate.data.sentences import Rows
 from ablate.data.tokenizer import PAD
 from ablate.decoding import Search
 from ablate.errors import EngineError

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import torch
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from torch import Tensor
 
 from ablate.registry import AddedOption, Frozen
 
@@ -131,3 +133,8 @@ class LayerInfo(StackInfo):
     """
 
     layer: NonNegativeInt
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """Return ``x`` in single precision, or in its own type if that is wider."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from pydantic import PositiveFloat
 from torch import Tensor, nn
 
-from ablate.parts.dims import Dims
-from ablate.parts.precision import at_least_float32
+from ablate.parts.dims import Dims, at_least_float32
 from ablate.registry import AddedOption, Part, register
 
 _MIN_LENGTH = 1e-5  # the smallest divisor of ScaleNorm, as in its authors' code

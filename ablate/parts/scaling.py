@@ -12,8 +12,7 @@ import torch
 from pydantic import PositiveFloat
 from torch import Tensor, nn
 
-from ablate.parts.dims import AtLeastTwo, Dims
-from ablate.parts.precision import at_least_float32
+from ablate.parts.dims import AtLeastTwo, Dims, at_least_float32
 from ablate.registry import AddedOption, Part, register
 
 _EPS = 1e-6  # added to the mean square, under the root

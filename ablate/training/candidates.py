@@ -18,8 +18,8 @@ from torch.nn.utils.rnn import pad_sequence
 from ablate.data.tokenizer import BOS, EOS, PAD
 from ablate.decoding.sampling import Sampler, ngrams
 from ablate.model import Transformer
+from ablate.parts.dims import at_least_float32
 from ablate.parts.objective.risk import MinimumRisk
-from ablate.parts.precision import at_least_float32
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:

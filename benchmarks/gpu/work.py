@@ -21,7 +21,7 @@ from torch import Tensor
 from ablate.cuda_graphs import GraphCapturer
 from ablate.data.batches import Batch, Batches, Encoded
 from ablate.data.prepare import Prepared
-from ablate.data.ragged import Ragged
+from ablate.data.sentences import Ragged
 from ablate.data.tokenizer import EOS, PAD
 from ablate.decoding import Hypothesis, Search, translate
 from ablate.model import Transformer, assemble

@@ -12,7 +12,7 @@ import torch
 
 from ablate.config import RunSpec
 from ablate.data import batches as own
-from ablate.data.ragged import Ragged
+from ablate.data.sentences import Ragged
 from ablate.decoding import Search, translate
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary

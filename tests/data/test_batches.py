@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.data.batches import Batches, Encoded, _strips, bounds, padding, sorting
-from ablate.data.ragged import Ragged, Rows
+from ablate.data.sentences import Ragged, Rows
 from ablate.data.tokenizer import BOS, EOS, PAD
 from tests.fake_cuda import CudaMachine
 

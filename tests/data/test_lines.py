@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.data.corpus import Bitext, digest_of_lines
-from ablate.data.lines import Lines
+from ablate.data.sentences import Lines
 from ablate.hashing import digest
 
 SENTENCES = st.lists(st.text(st.characters(codec="utf-8")))

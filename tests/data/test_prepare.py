@@ -24,7 +24,7 @@ from ablate.data.batches import Batches, Encoded, Resampled
 from ablate.data.corpus import Corpus, CorpusText
 from ablate.data.files import Files
 from ablate.data.prepare import Prepared, prepare, trained_tokenizers
-from ablate.data.ragged import Ragged
+from ablate.data.sentences import Ragged
 from ablate.data.tokenizer import EOS, PAD, BytePair, Tokenizer
 from ablate.errors import DataError
 from ablate.registry import build, choose, load_plugin, temporary_registrations

@@ -23,7 +23,6 @@ from ablate.data import segmentation
 from ablate.data.batches import Batches, Encoded, Resampled
 from ablate.data.corpus import CorpusText
 from ablate.data.prepare import prepare
-from ablate.data.ragged import Ragged
 from ablate.data.segmentation import (
     DropoutSampler,
     LatticeSampler,
@@ -31,6 +30,7 @@ from ablate.data.segmentation import (
     WordSampler,
     resampled,
 )
+from ablate.data.sentences import Ragged
 from ablate.data.tokenizer import EOS, PAD, UNK, Tokenizer, TokenizerPair
 from ablate.measuring.workload import Workload
 from ablate.registry import build, choose

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from ablate.data.ragged import Ragged
+from ablate.data.sentences import Ragged
 from ablate.data.tokenizer import BOS, EOS, PAD
 from ablate.decoding import Hypothesis, Search, batches_by_length, pad_sources, translate
 from ablate.decoding.candidates import blockwise_topk

@@ -17,7 +17,7 @@ from ablate.config import RunSpec
 from ablate.config.experiment import TrainingSpec
 from ablate.data.batches import Batch, Batches, Encoded
 from ablate.data.prepare import Prepared, prepare
-from ablate.data.ragged import Ragged
+from ablate.data.sentences import Ragged
 from ablate.data.tokenizer import PAD
 from ablate.decoding import Search
 from ablate.measuring import Workload, count_flops, likelihood, perplexity, workload

@@ -13,7 +13,7 @@ import torch
 
 from ablate.config import RunSpec
 from ablate.data.batches import Batches, Encoded
-from ablate.data.ragged import Ragged
+from ablate.data.sentences import Ragged
 from ablate.data.tokenizer import EOS, PAD
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary

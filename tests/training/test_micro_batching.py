@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ablate.data.batches import Batch, Batches, Encoded, Resampled
-from ablate.data.ragged import Ragged
+from ablate.data.sentences import Ragged
 from ablate.data.tokenizer import PAD
 from ablate.training import train
 from ablate.training.engines import Engine, contract, data_parallel, make_engine

@@ -16,7 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ablate.config import RunSpec
 from ablate.data.batches import Batch, Batches, Encoded, Resampled
-from ablate.data.ragged import Ragged
+from ablate.data.sentences import Ragged
 from ablate.data.tokenizer import EOS, PAD
 from ablate.errors import DivergedError, StoppedError
 from ablate.model import Transformer

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.parts.attention.projections import MultiHeadAttention
-from ablate.parts.dims import Dims
-from ablate.parts.precision import at_least_float32
+from ablate.parts.dims import Dims, at_least_float32
 from ablate.registry import register
 
 _MIN_RADICAND = 1e-12  # below which the gradient of the square root overflows

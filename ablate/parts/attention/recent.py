@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from ablate.parts.attention.contract import Attention, AttentionContext, split_heads
 from ablate.parts.attention.projections import MultiHeadAttention
-from ablate.parts.dims import Dims, Dropout, Fraction
+from ablate.parts.dims import Dims, Dropout, Fraction, at_least_float32
 from ablate.parts.position import Position
-from ablate.parts.precision import at_least_float32
 from ablate.parts.roles import Roles
 from ablate.parts.scaling import Scaling
 from ablate.registry import register

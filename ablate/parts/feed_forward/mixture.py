@@ -12,10 +12,9 @@ import torch
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
-from ablate.parts.dims import AtLeastTwo, Dims
+from ablate.parts.dims import AtLeastTwo, Dims, at_least_float32
 from ablate.parts.feed_forward.contract import AuxLosses, FeedForward
 from ablate.parts.feed_forward.dense import Relu
-from ablate.parts.precision import at_least_float32
 from ablate.registry import AddedOption, register
 
 

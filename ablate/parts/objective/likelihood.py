@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from ablate.cuda_graphs import usual_kernels
+from ablate.parts.dims import at_least_float32
 from ablate.parts.embedding import MASKED_LOGIT
 from ablate.parts.objective.contract import Epsilon, Objective
-from ablate.parts.precision import at_least_float32
 from ablate.registry import register
 
 Power = Annotated[float, Field(gt=0.0, le=1.0)]

@@ -11,9 +11,9 @@ import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
+from ablate.parts.dims import at_least_float32
 from ablate.parts.objective.contract import Epsilon, Objective
 from ablate.parts.objective.likelihood import smoothed_cross_entropy, sum_over_tokens
-from ablate.parts.precision import at_least_float32
 from ablate.registry import register
 
 _MIN_COMPLEMENT = 1e-5  # of 1 - p, as in the authors' code

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
+from ablate.parts.dims import at_least_float32
 from ablate.parts.objective.contract import Objective
-from ablate.parts.precision import at_least_float32
 from ablate.registry import register
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
