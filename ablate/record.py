@@ -276,3 +276,11 @@ def numbers(value: object, path: str = "") -> Iterator[tuple[str, float]]:
     for name, leaf in leaves(value, path):
         if isinstance(leaf, int | float) and not isinstance(leaf, bool):
             yield name, float(leaf)
+
+
+def scoring(signature: str) -> str:
+    """Return what a metric's signature says of how a score was computed, its version aside.
+
+    Scores of two ways of computing them are not compared.
+    """
+    return "|".join(part for part in signature.split("|") if not part.startswith("version:"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -134,6 +135,30 @@ def test_between_tokenizers_losses_are_compared_per_character(
     assert compared.rows[1].shifts[nll].simultaneous is not None
     assert compared.outcome(compared.rows[1], nll) is None
     assert "bits per character" in notes(compared)["columns"]
+
+
+def test_scores_of_two_tokenizers_are_not_compared(
+    before: Path, after: Path, spec: Path, repository: Path
+) -> None:
+    def rescored(record: dict[str, Any]) -> None:
+        scores = record["test"]["test"]
+        scores["bleu_signature"] = scores["bleu_signature"].replace("tok:13a", "tok:zh")
+        scores["chrf_signature"] = scores["chrf_signature"].replace("version:", "version:9.")
+
+    for row in ("baseline", "none", "rms"):
+        change(after, row, rescored)
+    for compared in (
+        api.compare(before, after),
+        api.compare("pe@HEAD", after, results=repository),
+    ):
+        measured = {metric for row in compared.rows for metric in row.samples}
+        assert "test.test.bleu" not in measured
+        assert {"test.test.nll", "test.test.chrf"} <= measured, "versions alone are no reason"
+        assert [compared.outcome(row, "test.test.bleu") for row in compared.rows] == [None] * 3
+        note = notes(compared)["BLEU"]
+        assert re.fullmatch(r".*tok:13a.* before, .*tok:zh.* after, which is not compared", note)
+        assert list(compared.to_json()["scored_apart"]) == ["bleu"]
+        assert "which is not compared" in compared.text("terminal", 100).replace("\n", " ")
 
 
 def test_rows_are_matched_by_what_they_are(before: Path, spec: Path, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -78,7 +78,9 @@ def compare(
     of_tests = (path[-1] for path in measured if path[0] == "test")
     further = (kind for kind in of_tests if kind not in (*_COMPARED, *Scores.__annotations__))
     names = list(dict.fromkeys((*metrics, *further)))
-    rows = _rows(pairs, names)
+    ways = _pairs(sides[0].scorings, sides[1].scorings)
+    apart = {metric: both for metric, both in ways.items() if both[0] != both[1]}
+    rows = _rows(pairs, names, apart)
     unmatched = [
         [row.name for row in side.rows if all(row is not pair[n] for pair in pairs)]
         for n, side in enumerate(sides)
@@ -100,6 +102,7 @@ def compare(
         test_sets=test_sets,
         metrics=names,
         has_one_tokenizer=has_one_tokenizer,
+        scored_apart=apart,
     )
 
 
@@ -152,9 +155,15 @@ def _differences(
             yield f"{path}{key}", values
 
 
-def _rows(pairs: Sequence[Pair], further: Sequence[str]) -> list[MatchedRow]:
+def _rows(
+    pairs: Sequence[Pair], further: Sequence[str], apart: Collection[str]
+) -> list[MatchedRow]:
+    """Compare the rows; test scores in ``apart`` were computed in two ways, and are left out."""
     names = [" → ".join(dict.fromkeys((a.name, b.name))) for a, b, _ in pairs]
-    samples = [_pairs(a.samples, b.samples) for a, b, _ in pairs]
+    samples = [
+        {m: both for m, both in _pairs(a.samples, b.samples).items() if _last(m) not in apart}
+        for a, b, _ in pairs
+    ]
     whole = {
         name: own
         for name, own, (a, b, _) in zip(names, samples, pairs, strict=True)
@@ -163,7 +172,7 @@ def _rows(pairs: Sequence[Pair], further: Sequence[str]) -> list[MatchedRow]:
     compared = {
         metric: compare_matched({n: own[metric] for n, own in whole.items() if metric in own})
         for metric in dict.fromkeys(metric for own in samples for metric in own)
-        if metric.rpartition(".")[2] in (*_COMPARED, *further)
+        if _last(metric) in (*_COMPARED, *further)
     }
     return [
         MatchedRow(
@@ -176,6 +185,10 @@ def _rows(pairs: Sequence[Pair], further: Sequence[str]) -> list[MatchedRow]:
         )
         for (a, b, matched_by), name, own in zip(pairs, names, samples, strict=True)
     ]
+
+
+def _last(metric: str) -> str:
+    return metric.rpartition(".")[2]
 
 
 def _sentences(

@@ -17,7 +17,15 @@ from ablate.errors import AblateError, RunError
 from ablate.gate import bless as blessing
 from ablate.gate.check import CheckVerdict
 from ablate.gate.evidence import Evidence
-from ablate.gate.reference import Reference, ReferenceFile, Runs, as_yaml, read, remarks
+from ablate.gate.reference import (
+    Reference,
+    ReferenceFile,
+    Runs,
+    as_yaml,
+    read,
+    refuse_other_scores,
+    remarks,
+)
 from ablate.report.footnotes import execution
 from ablate.report.gate import junit as junit_xml
 from ablate.store import write_whole
@@ -104,6 +112,7 @@ def gate(
     file.refuse(records=records)
     blessed = file.reference.blessed
     assert blessed is not None, "a reference without it has a flaw"
+    refuse_other_scores(blessed, records)
     verdicts = file.reference.judge(Evidence(records, runs.losses(records)), seeds)
     about = (
         *remarks(blessed, runs.experiment, records, Fingerprints().of),

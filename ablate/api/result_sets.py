@@ -20,6 +20,7 @@ from ablate.api.metrics import scored
 from ablate.api.selection import Fingerprints, Records, RunLookup, print_remark, select, stored
 from ablate.config import BASELINE, Experiment, RunSpec, experiment_name, shipped
 from ablate.errors import SpecError, StoreError
+from ablate.record import scoring
 from ablate.registry import Choice
 from ablate.report.footnotes import PROVENANCE, provenance
 from ablate.report.formats.markdown import unescaped
@@ -27,6 +28,7 @@ from ablate.store import Store
 from ablate.writing import csv_rows
 
 _AT = "@"
+_SIGNATURE = "_signature"
 _MEAN = re.compile(r"(?P<metric>.+)\.mean")
 _NOTE = re.compile(r"- \*\*(?P<label>[a-z]+)\*\*: (?P<text>.*)")
 
@@ -51,6 +53,7 @@ class ResultSet:
     rows: Sequence[ResultRow]  # in the order of the experiment
     provenance: Mapping[str, str]  # corpus, tokenizer, hardware, software and commit, in words
     store: Store | None = None  # of its records; None for a table
+    scorings: Mapping[str, str] = field(default_factory=dict)  # how each metric was computed
     experiment: Experiment | None = None  # whose results they are, if that is known
 
 
@@ -101,7 +104,7 @@ def scored_set(side: ResultSet, metrics: Sequence[Choice]) -> ResultSet:
     rows = [
         replace(row, samples=_samples(each)) for row, each in zip(side.rows, summaries, strict=True)
     ]
-    return replace(side, rows=rows)
+    return replace(side, rows=rows, scorings=_scorings(records))
 
 
 def _of_folder(name: str, spec: str | None) -> ResultSet:
@@ -180,7 +183,18 @@ def _of_records(
     ]
     notes = {note.label: note.text for note in provenance(records)}
     notes["code"] = ", ".join(sorted(set(map(_code, records.values()))))
-    return ResultSet(rows, notes, store, experiment)
+    return ResultSet(rows, notes, store, _scorings(records), experiment)
+
+
+def _scorings(records: Records) -> dict[str, str]:
+    """Return how each metric of the test sets was computed; several ways after semicolons."""
+    ways: dict[str, set[str]] = {}
+    for record in records.values():
+        for scores in record.get("test", {}).values():
+            for name, value in scores.items():
+                if name.endswith(_SIGNATURE) and value:
+                    ways.setdefault(name.removesuffix(_SIGNATURE), set()).add(scoring(value))
+    return {metric: "; ".join(sorted(own)) for metric, own in ways.items()}
 
 
 def _samples(row: Summary) -> dict[str, RowSample]:
@@ -217,17 +231,20 @@ def _of_commit(name: str, results: Path) -> ResultSet:
         )
     by_seed = read(f"{experiment}/seeds.csv")
     samples, outcomes = _by_seed(by_seed) if by_seed else ({}, {})
-    rows = []
+    rows: list[ResultRow] = []
+    scorings: dict[str, str] = {}
     for line in csv_rows(io.StringIO(read(f"{experiment}/table.csv"))):
         row = line["row"]
         changes = {k[7:]: json.loads(v) for k, v in line.items() if k[:7] == "change." and v}
         counts = {k[5:]: int(v) for k, v in line.items() if k[:5] == "runs." and v != "0"}
         counts.pop("missing", None)
+        scorings |= {k[10:]: scoring(v) for k, v in line.items() if k[:10] == "signature." and v}
         of_row = samples.get(row) or dict(_means(line))
         rows.append(ResultRow(row, changes, None, None, of_row, outcomes.get(row) or counts))
     matches = map(_NOTE.fullmatch, (read(f"{experiment}/table.md") or "").splitlines())
     notes = {match["label"]: unescaped(match["text"]) for match in matches if match}
-    return ResultSet(rows, {label: notes[label] for label in notes if label in PROVENANCE})
+    named = {label: notes[label] for label in notes if label in PROVENANCE}
+    return ResultSet(rows, named, scorings=scorings)
 
 
 def _git_reader(commit: str, results: Path) -> Callable[[str], str | None]:

@@ -20,6 +20,7 @@ from ablate.errors import SpecError
 from ablate.gate import checks as checks  # each kind of check enters `KINDS`
 from ablate.gate.check import BLESS_AGAIN, KINDS, Check, CheckVerdict, Context, Flaw, Scalar, Text
 from ablate.gate.evidence import Evidence, difference, machine
+from ablate.record import scoring
 from ablate.registry import Choice, Frozen
 from ablate.training.engines.factory import SCHEMES
 from ablate.wording import counted, listed, seeds_named, suggest
@@ -205,6 +206,19 @@ def remarks(
             )
         elif record["spec"]["training"]["precision"] not in precisions:
             yield f"{row} was blessed in {precisions[0]}"
+
+
+def refuse_other_scores(blessed: Provenance, records: Records) -> None:
+    """Raise a `SpecError` if scores are computed otherwise than those that were blessed."""
+    for record in records.values():
+        for scores in record.get("test", {}).values():
+            for metric, signature in blessed.signatures.items():
+                own = scores.get(f"{metric}_signature") or signature
+                if scoring(own) != scoring(signature):
+                    raise SpecError(
+                        f"the reference was blessed with {metric} by {scoring(signature)}; these "
+                        f"runs have it by {scoring(own)}, which is not compared; {BLESS_AGAIN}"
+                    )
 
 
 @dataclass(frozen=True)

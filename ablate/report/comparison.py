@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from ablate.analysis.measures import Verdict
@@ -83,6 +83,8 @@ class Compared:
     test_sets: Sequence[str]  # that both sides have; rows are judged on the first
     metrics: Sequence[str] = ()  # names of further metrics of the test sets
     has_one_tokenizer: bool = True  # whether every row reads the same target tokens on both sides
+    # how each side has computed the test scores that are not compared, by metric
+    scored_apart: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<{' → '.join(self.labels)}: {counted(len(self.rows), 'row')}>"
@@ -161,6 +163,7 @@ class Compared:
             "unmatched": [list(names) for names in self.unmatched],
             "provenance": {label: list(both) for label, both in self.provenance.items()},
             "negligible": self.negligible.model_dump(),
+            "scored_apart": {metric: list(both) for metric, both in self.scored_apart.items()},
             "sentences": asdict(self.sentences),
             "conclusion": self.table().conclusion,
         }
@@ -211,6 +214,9 @@ class Compared:
         if not self.has_one_tokenizer:
             text = "tokenizers differ, so that losses are compared in bits per character"
             notes.append(Footnote("columns", text))
+        for metric, (before, after) in self.scored_apart.items():
+            text = f"{before} before, {after} after, which is not compared"
+            notes.append(Footnote(values.measure_name(metric), text))
         if any(TRAIN_SPEED in row.samples for row in self.rows):
             text = "the two sides did not take turns, so that the machine may have differed too"
             notes.append(Footnote("speed", text))

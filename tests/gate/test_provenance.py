@@ -11,7 +11,7 @@ import pytest
 
 from ablate import config
 from ablate.config import Experiment
-from ablate.errors import StoreError
+from ablate.errors import SpecError, StoreError
 from ablate.gate.bless import (
     BlessingError,
     bless,
@@ -35,7 +35,7 @@ from ablate.gate.evidence import (
     to_scale,
     values_so_far,
 )
-from ablate.gate.reference import Reference, remarks
+from ablate.gate.reference import Reference, refuse_other_scores, remarks
 from ablate.training.engines.factory import SCHEMES
 from tests.gate.test_checks import BLEU, CONFIRMED, LOSSES, SEEDS, TINY, WORSE, blessed, evidence
 from tests.gate.test_command import EXPERIMENT
@@ -186,6 +186,20 @@ def test_signatures_are_of_the_scores_that_checks_are_about(experiment: Experime
     assert provenance_of(experiment, diverged.records, {"b": BLEU}).signatures == {"bleu": "b"}
     assert signatures("test.test.chrf", "dev.nll") == {"chrf": "c"}
     assert signatures("test.other.bleu", "dev.test.bleu", "test.seconds", "test.test.bleu.x") == {}
+
+
+def test_scores_in_other_tokens_than_the_blessed_ones_are_refused(experiment: Experiment) -> None:
+    signature = "nrefs:1|tok:13a|version:2.6.0"
+    scores = {"bleu": 41.0, "bleu_signature": signature}
+    runs = complete(evidence({"baseline": TINY}), test={"test": scores})
+    blessed = provenance_of(experiment, runs.records, {"bleu": BLEU})
+    for same in (signature, signature.replace("2.6.0", "3.0.0"), None):
+        again = changed(runs, "baseline", 2, test={"test": {**scores, "bleu_signature": same}})
+        refuse_other_scores(blessed, again.records)
+    other = {**scores, "bleu_signature": signature.replace("13a", "zh")}
+    reason = r"blessed with bleu by nrefs:1\|tok:13a; these runs have it by nrefs:1\|tok:zh"
+    with pytest.raises(SpecError, match=reason):
+        refuse_other_scores(blessed, changed(runs, "baseline", 2, test={"test": other}).records)
 
 
 def test_a_published_number_is_of_one_row_and_one_of_its_measures(experiment: Experiment) -> None:
