@@ -58,7 +58,7 @@ def test_the_digest_of_many_lines_is_that_of_their_text(n: int) -> None:
 @pytest.mark.train
 def test_many_lines_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     n, line = 20_000, 18 * "a sentence of some forty letters or a few more. "
-    for module in ("corpus", "lines"):
+    for module in ("corpus", "sentences"):
         monkeypatch.setattr(f"ablate.data.{module}._BLOCK", 1_000)
 
     def pairs() -> Iterator[tuple[str, str]]:
