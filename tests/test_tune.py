@@ -12,7 +12,7 @@ import pytest
 import ablate
 from ablate import api, config, report
 from ablate.api import tune
-from ablate.api.options import RunOptions
+from ablate.api.completion import RunOptions
 from ablate.api.plan import plan
 from ablate.api.selection import RunLookup, select, tasks, tuning_runs
 from ablate.api.tune import select_chosen

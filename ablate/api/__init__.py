@@ -3,6 +3,7 @@
 from ablate.api.archive import Restored, archive, restore
 from ablate.api.check import Finding, check
 from ablate.api.compare import compare
+from ablate.api.completion import RunOptions
 from ablate.api.corpora import (
     CorpusListing,
     CorpusStatistics,
@@ -15,7 +16,6 @@ from ablate.api.doctor import CheckResult, Diagnosis, doctor
 from ablate.api.gate import Blessed, Gated, bless, gate
 from ablate.api.init import init
 from ablate.api.inspect import Inspection, inspect
-from ablate.api.options import RunOptions
 from ablate.api.parts import PartListing, parts
 from ablate.api.plan import Plan, PlannedRow, plan
 from ablate.api.report import Outcome, report

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from ablate import report as reporting
 from ablate.api import trials
-from ablate.api.completion import complete, opened, workers
-from ablate.api.options import DEFAULT, RunOptions
+from ablate.api.completion import DEFAULT, RunOptions, complete, opened, workers
 from ablate.api.report import Outcome, tabulate
 from ablate.api.selection import key_of, print_remark
 from ablate.api.tune import select_chosen

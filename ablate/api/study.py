@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablate import report as reporting
+from ablate.api.completion import RunOptions
 from ablate.api.corpora import text_of_runs
-from ablate.api.options import RunOptions
 from ablate.api.report import Outcome
 from ablate.api.report import report as report_experiment
 from ablate.api.run import run as run_experiment

@@ -9,8 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ablate.api.completion import complete, fetch, opened, workers
-from ablate.api.options import RunOptions
+from ablate.api.completion import RunOptions, complete, fetch, opened, workers
 from ablate.api.selection import (
     Fingerprints,
     RunLookup,

@@ -17,8 +17,7 @@ from pathlib import Path
 
 from records import ROOT
 
-from ablate.api.completion import complete
-from ablate.api.options import RunOptions
+from ablate.api.completion import RunOptions, complete
 from ablate.api.selection import select
 from gpu.script import Item, Result, Setting, WrongError, answer
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from ablate.data.synthetic import sampling
+from ablate.data.synthetic import corpus
+from ablate.data.synthetic.corpus import Sampler, Style
 from ablate.data.synthetic.grammar import (
     Clause,
     Group,
@@ -42,7 +43,6 @@ from ablate.data.synthetic.lexicon import (
     Verb,
     Word,
 )
-from ablate.data.synthetic.sampling import Sampler, Style
 
 GENDERS: tuple[Gender, ...] = ("a", "o")
 RELATIVE_CASES: tuple[Case, ...] = ("nominative", "accusative")
@@ -262,7 +262,7 @@ def test_an_english_sentence_has_one_translation(monkeypatch: pytest.MonkeyPatch
         "_TENSES": ("past",),
     }
     for constant, value in few.items():
-        monkeypatch.setattr(sampling, constant, value)
+        monkeypatch.setattr(corpus, constant, value)
     style = Style(modifier=0.4, coordination=0.3, subordination=0.0, depth=2, max_phrases=3)
     sampler = Sampler(random.Random(0), style)
     translations: dict[str, str] = {}

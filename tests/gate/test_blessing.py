@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ablate import api, config
-from ablate.api import Blessed, Gated, RunOptions, gate_runs
+from ablate.api import Blessed, Gated, RunOptions
 from ablate.api.selection import Records, RunLookup, Selection, stored, tasks, tuning_runs
 from ablate.cli.app import app
 from ablate.errors import SpecError
@@ -54,7 +55,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 def trainer(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Trainer:
     """Trains runs of a narrow spread; a test may give it other values."""
     trainer = Trainer(bench, NARROW)
-    monkeypatch.setattr(gate_runs, "complete", trainer.complete)
+    monkeypatch.setattr(import_module("ablate.api.gate"), "complete", trainer.complete)
     return trainer
 
 

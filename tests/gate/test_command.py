@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -12,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from ablate import api
-from ablate.api import Blessed, Gated, RunOptions, completion, gate_runs
+from ablate.api import Blessed, Gated, RunOptions, completion
 from ablate.api.gate import LooseningError, StaleRecordError
 from ablate.api.selection import Records, RunLookup, Selection, select, stored, tasks
 from ablate.cli.app import app
@@ -234,7 +235,7 @@ def test_a_run_that_other_code_began_is_not_judged_in_the_call_that_ends_it(
         bench.store_runs({row: values[:1] for row, values in NEW.items()}, first=9, git=began)
         return stored(selection, RunLookup(bench.store)), True
 
-    monkeypatch.setattr(gate_runs, "complete", complete)
+    monkeypatch.setattr(import_module("ablate.api.gate"), "complete", complete)
     with pytest.raises(StaleRecordError, match=r"holds \d runs? .*the code has changed since"):
         bench.gate(is_stored=False, device="cpu", seeds=[6, 7, 8, 9])
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from ablate.api import Outcome, completion, run
-from ablate.api.options import RunOptions
+from ablate.api.completion import RunOptions
 from ablate.runner import schedule as schedule_module
 from ablate.runner.backends.local import WORKER, Local
 from ablate.runner.devices import Device

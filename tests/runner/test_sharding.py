@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from ablate.api import Outcome, completion
 from ablate.api import run as run_experiment
-from ablate.api.options import RunOptions
+from ablate.api.completion import RunOptions
 from ablate.cli.app import app
 from ablate.config import RunSpec, load
 from ablate.errors import SpecError
