@@ -70,18 +70,12 @@ _PATTERNS = tuple(chain.from_iterable(CONTENTS.values()))
 
 @dataclass(frozen=True)
 class Restored:
-    """What restoring an archive did in a folder of results: hashes of runs.
+    """What restoring an archive did in a folder of results: hashes of runs."""
 
-    Attributes:
-        new: that the folder did not hold, or not finished.
-        present: that are kept; those that are finished get missing files.
-        other: that are kept although the archive has other numbers.
-        other_speeds: with the same numbers, but other measurements of speed; both are kept.
-    """
-
-    new: tuple[str, ...]
-    present: tuple[str, ...]
-    other: tuple[str, ...]
+    new: tuple[str, ...]  # that the folder did not hold, or not finished
+    present: tuple[str, ...]  # that are kept; those that are finished get missing files
+    other: tuple[str, ...]  # that are kept although the archive has other numbers
+    # with the same numbers, but other measurements of speed; both are kept
     other_speeds: tuple[str, ...] = ()
 
 

@@ -39,27 +39,19 @@ class OptionListing:
 
 @dataclass(frozen=True)
 class MeasuredPart:
-    """The row of a part in the table of an experiment.
-
-    Attributes:
-        row: its name; ``baseline`` if the baseline has the part.
-        metric: BLEU of the first test set, by its path in records, ``test.test.bleu``.
-        mean: of the metric over ``n_seeds`` seeds.
-        difference: of the metric from the baseline; None for the baseline, or if unknown.
-        low: the lower end of its 95% interval, which holds together with those of all rows.
-        high: the upper end.
-        beside: what else the row changes, by path.
-    """
+    """The row of a part in the table of an experiment."""
 
     experiment: str
-    row: str
-    metric: str
-    mean: float | None
+    row: str  # its name; ``baseline`` if the baseline has the part
+    metric: str  # BLEU of the first test set, by its path in records, ``test.test.bleu``
+    mean: float | None  # of the metric over ``n_seeds`` seeds
     n_seeds: int
+    # of the metric from the baseline; None for the baseline, or if unknown
     difference: float | None
+    # the lower end of its 95% interval, which holds together with those of all rows
     low: float | None
-    high: float | None
-    beside: dict[str, Any]
+    high: float | None  # the upper end
+    beside: dict[str, Any]  # what else the row changes, by path
 
 
 @dataclass(frozen=True)

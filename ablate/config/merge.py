@@ -22,22 +22,16 @@ from ablate.registry import FilePaths
 
 @dataclass(frozen=True)
 class MergeSchema:
-    """How the values at one path of an experiment merge.
-
-    Attributes:
-        is_per_side: one number stands for both stacks.
-        alternatives: keys that exclude each other: a layer with one of them removes the others.
-        others: the schema of every other key, or of every item.
-        is_completed: every key below that is left out is filled in before validation.
-    """
+    """How the values at one path of an experiment merge."""
 
     children: Mapping[str, MergeSchema] = field(default_factory=dict)
     slot: PartField | None = None
-    is_per_side: bool = False
+    is_per_side: bool = False  # one number stands for both stacks
+    # keys that exclude each other: a layer with one of them removes the others
     alternatives: tuple[str, ...] = ()
-    others: MergeSchema | None = None
+    others: MergeSchema | None = None  # the schema of every other key, or of every item
     is_path: bool = False
-    is_completed: bool = False
+    is_completed: bool = False  # every key below that is left out is filled in before validation
 
     def at(self, key: str) -> MergeSchema:
         """Return the schema of a key."""

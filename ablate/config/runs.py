@@ -16,21 +16,16 @@ from ablate.registry import Choice
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table.
+    """One row of the table."""
 
-    Attributes:
-        name: ``baseline``, or its name in the experiment.
-        spec: of its run with the first seed.
-        changes: its differences from the baseline, dotted path to value, as in the YAML; with the
-            values that are matched or tuned, None while they are pending.
-        chosen: paths whose value is not the file's, each with how it was chosen: matched or tuned.
-        pending: paths whose value is still to be chosen, so that it has no runs yet.
-    """
-
-    name: str
-    spec: RunSpec
+    name: str  # ``baseline``, or its name in the experiment
+    spec: RunSpec  # of its run with the first seed
+    # its differences from the baseline, dotted path to value, as in the YAML; with the values
+    # that are matched or tuned, None while they are pending
     changes: dict[str, Any]
+    # paths whose value is not the file's, each with how it was chosen: matched or tuned
     chosen: dict[str, str] = field(default_factory=dict)
+    # paths whose value is still to be chosen, so that it has no runs yet
     pending: tuple[str, ...] = ()
 
     @property
@@ -71,32 +66,23 @@ class Origin:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A baseline, its variants, and the seeds each is trained with.
+    """A baseline, its variants, and the seeds each is trained with."""
 
-    Attributes:
-        name: the file's, with its folder unless that is ``experiments``.
-        path: the file, as it was given; of a shipped name, where it is.
-        rows: the baseline first.
-        origins: of the rows, by name.
-        negligible: the largest differences that are called none.
-        published: printed numbers of the same rows, to stand beside our own.
-        match: the quantity in which rows equal the baseline.
-        tune: the values that are chosen for every row on dev.
-        sections: the nodes of these two in the file.
-        metrics: what translations are scored by, beside BLEU and chrF, which every run has.
-    """
-
-    name: str
+    name: str  # the file's, with its folder unless that is ``experiments``
     question: str | None
-    path: Path
-    rows: tuple[Row, ...]
+    path: Path  # the file, as it was given; of a shipped name, where it is
+    rows: tuple[Row, ...]  # the baseline first
     seeds: tuple[int, ...]
+    # of the rows, by name
     origins: dict[str, Origin] = field(default_factory=dict, repr=False, compare=False)
+    # the largest differences that are called none
     negligible: Negligible = field(default_factory=Negligible)
-    published: Published | None = None
-    match: Match | None = None
-    tune: Tune | None = None
+    published: Published | None = None  # printed numbers of the same rows, to stand beside our own
+    match: Match | None = None  # the quantity in which rows equal the baseline
+    tune: Tune | None = None  # the values that are chosen for every row on dev
+    # the nodes of these two in the file
     sections: dict[str, Node] = field(default_factory=dict, repr=False, compare=False)
+    # what translations are scored by, beside BLEU and chrF, which every run has
     metrics: tuple[Choice, ...] = ()
 
 

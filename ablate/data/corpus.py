@@ -55,26 +55,18 @@ class Bitext:
 
 @dataclass(frozen=True)
 class CorpusText:
-    """A corpus; the training text may be on disk (`Lines`).
+    """A corpus; the training text may be on disk (`Lines`)."""
 
-    Attributes:
-        name: its name in tables.
-        src: code of the source language.
-        tgt: code of the target language.
-        dev: decides about stopping and averaging.
-        is_tokenised: the text is lower-cased and its tokens stand apart, so that BLEU
-            must not tokenise it again.
-        notes: what was skipped or repaired, a sentence each.
-    """
-
-    name: str
-    src: str
-    tgt: str
+    name: str  # its name in tables
+    src: str  # code of the source language
+    tgt: str  # code of the target language
     train: Bitext
-    dev: Bitext
+    dev: Bitext  # decides about stopping and averaging
     tests: dict[str, Bitext]
+    # the text is lower-cased and its tokens stand apart, so that BLEU must not tokenise it
+    # again
     is_tokenised: bool = False
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what was skipped or repaired, a sentence each
 
 
 class Corpus(Part, slot="corpus"):

@@ -38,17 +38,12 @@ _LINE_EVERY_S = 60.0
 
 @dataclass(frozen=True)
 class Remote:
-    """One file of a corpus.
+    """One file of a corpus."""
 
-    Attributes:
-        path: below the folder of its corpus, as upstream has it.
-        url: its address.
-        sha256: of its content, in hex. None if none is published: the first copy on this machine
-            is then trusted, and every later one must equal it.
-    """
-
-    path: str
-    url: str
+    path: str  # below the folder of its corpus, as upstream has it
+    url: str  # its address
+    # of its content, in hex. None if none is published: the first copy on this machine is then
+    # trusted, and every later one must equal it
     sha256: str | None
 
 

@@ -35,24 +35,17 @@ _WORDS, _DISTINCT = "train.words", "train.distinct"
 
 @dataclass(frozen=True)
 class Prepared:
-    """The input of training and measuring.
+    """The input of training and measuring."""
 
-    Attributes:
-        text: the corpus without its training text; its notes include the pairs left out below.
-        corpus_fingerprint: SHA-256 of the corpus, in hex.
-        tokenizers: the trained tokenizers.
-        train: without the pairs longer than the model's maximum; `Resampled` if the tokenizer
-            segments it anew in every epoch.
-        dev: sentences cut to the model's maximum.
-        tests: likewise, in the order of the corpus.
-    """
-
+    # the corpus without its training text; its notes include the pairs left out below
     text: CorpusText
-    corpus_fingerprint: str
-    tokenizers: TokenizerPair
+    corpus_fingerprint: str  # SHA-256 of the corpus, in hex
+    tokenizers: TokenizerPair  # the trained tokenizers
+    # without the pairs longer than the model's maximum; `Resampled` if the tokenizer segments
+    # it anew in every epoch
     train: Encoded
-    dev: Encoded
-    tests: dict[str, Encoded]
+    dev: Encoded  # sentences cut to the model's maximum
+    tests: dict[str, Encoded]  # likewise, in the order of the corpus
 
 
 def prepare(run: RunSpec, expected: str = "", expected_teacher: str = "") -> Prepared:

@@ -47,19 +47,14 @@ class Noun:
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A verb with its English forms.
-
-    Attributes:
-        stem: the translation; of a transitive verb, with a living object.
-        stem_of_things: the translation with a lifeless object, where it differs.
-        takes: which nouns may be the object of a transitive verb, or else the subject.
-    """
+    """A verb with its English forms."""
 
     en: str
     third: str
     past: str
-    stem: str
-    stem_of_things: str = ""
+    stem: str  # the translation; of a transitive verb, with a living object
+    stem_of_things: str = ""  # the translation with a lifeless object, where it differs
+    # which nouns may be the object of a transitive verb, or else the subject
     takes: Literal["animate", "thing", "any"] = "any"
 
     def stem_for(self, is_animate: bool) -> str:
