@@ -81,9 +81,8 @@ class DecodeLoop:
     def _reorder(self, parents: Tensor | None, sentences: Tensor | None = None) -> None:
         """Reorder the rows of the state as the beams were, and drop those of other sentences.
 
-        Args:
-            parents: for each new beam the old one that it continues, (B, K); None: itself.
-            sentences: indices in the batch of the sentences to keep; None: all.
+        ``parents`` are, for each new beam, the old one that it continues, (B, K); None: itself.
+        ``sentences`` are indices in the batch of those to keep; None: all.
         """
         if parents is None and sentences is None:
             return
@@ -141,10 +140,7 @@ class CapturedDecodeLoop(DecodeLoop):
     def run(self) -> list[list[Hypothesis]]:
         """Decode until every sentence is done; return the hypotheses of each, best first.
 
-        The host waits for the device once per two tokens.
-
-        Raises:
-            EngineError: if a step cannot be captured.
+        The host waits for the device once per two tokens. EngineError if a step cannot be captured.
         """
         self._capturer.clear()
         self._reorder(self._step())

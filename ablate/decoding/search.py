@@ -41,11 +41,9 @@ class Search(Part, slot="decoding"):
 
     @abstractmethod
     def initial_state(self, src: Tensor, max_lens: Tensor) -> SearchState:
-        """Return the state before the first token.
+        """Return the state before the first token, of ``src`` (B, S).
 
-        Args:
-            src: ids, (B, S).
-            max_lens: the most tokens of each translation, EOS included, (B,).
+        ``max_lens`` are the most tokens of each translation, EOS included, (B,).
         """
 
     def search(
@@ -72,13 +70,9 @@ class Search(Part, slot="decoding"):
         if max_lens is None:
             max_lens = ((src != PAD).sum(dim=1) + self.max_extra).clamp(max=model.max_len)
         limits = LengthLimits(max_lens, is_exact=n_tokens is not None)
-        setup = SearchSetup(
-            self.initial_state(src, max_lens),
-            limits,
-            self.n_beams,
-            self.n_candidates,
-            needs_attention=self.needs_attention,
-        )
+        initial_state = self.initial_state(src, max_lens)
+        shape = self.n_beams, self.n_candidates
+        setup = SearchSetup(initial_state, limits, *shape, self.needs_attention)
         if capturer is None or self.capture_blocker:
             loop = DecodeLoop(setup, model, src)
         else:

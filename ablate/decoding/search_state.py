@@ -56,12 +56,9 @@ class SearchState(ABC):
     def observe_attention(self, weights: Tensor) -> None:
         """Receive the cross-attention weights before `advance`, if the search needs them.
 
-        Args:
-            weights: over the source, (B, K, S); (B, 1, S) while all beams are equal.
+        They are (B, K, S), or (B, 1, S) while all beams are equal.
         """
-        raise NotImplementedError(
-            f"{type(self).__name__} has no observe_attention, but its search needs attention"
-        )
+        raise NotImplementedError
 
     @abstractmethod
     def is_done(self) -> Tensor:
@@ -90,4 +87,4 @@ class SearchSetup:
     limits: LengthLimits
     n_beams: int  # K, rows per sentence
     n_candidates: int  # C, candidate tokens per beam, reduced to V where it is larger
-    needs_attention: bool = False  # whether the state gets the cross-attention of every step
+    needs_attention: bool  # whether the state gets the cross-attention of every step

@@ -34,17 +34,9 @@ def translate(  # noqa: PLR0913 - the inputs, and how they are computed
 ) -> list[list[Hypothesis]]:
     """Translate any number of sentences; return their hypotheses in the order of ``sources``.
 
-    Sentences of about equal length share a batch; the grouping does not change the hypotheses. The
-    model's mode is left as it was.
-
-    Args:
-        model: on ``device``.
-        search: beam search, greedy search or sampling.
-        sources: ids that end in EOS.
-        batch_tokens: source tokens of a batch, padding included, at most.
-        device: where to compute.
-        capturer: captures a decoding step as a CUDA graph; without one steps run eagerly.
-        goes_on: called with every batch.
+    Sentences of about equal length share a batch of at most ``batch_tokens`` source tokens, padding
+    included; the grouping does not change the hypotheses. The model's mode is left as it was.
+    ``capturer`` captures a decoding step as a CUDA graph. ``goes_on`` is called with every batch.
 
     Raises:
         ValueError: if a source lacks even EOS, or is longer than the model's max_len.
@@ -86,10 +78,8 @@ def batches_by_length(
 ) -> Iterator[list[int]]:
     """Yield the indices of ``sources`` batch by batch, longest first: a lack of memory shows early.
 
-    A source longer than ``batch_tokens``, which count padding, is a batch by itself.
-
-    Raises:
-        ValueError: if a source lacks even EOS.
+    A source longer than ``batch_tokens``, which count padding, is a batch by itself. ValueError if
+    a source lacks even EOS.
     """
     lengths = [len(source) for source in sources]
     if 0 in lengths:

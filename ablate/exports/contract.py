@@ -39,26 +39,17 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class ExportedRun:
-    """A run as trackers get it.
+    """A run as trackers get it."""
 
-    Attributes:
-        experiment: its name; of runs under overrides, that of the trial.
-        status: done or diverged.
-        started: in seconds since 1970.
-        parameters: the spec, by path, as in ``model.position.name``; lists as JSON.
-        curve: by step.
-        final: the numbers of the record, by path, as in ``test.test.bleu``.
-    """
-
-    experiment: str
+    experiment: str  # of runs under overrides, that of the trial
     row: str
     seed: int
     hash: str
-    status: str
-    started: float
-    parameters: Mapping[str, Parameter]
+    status: str  # done or diverged
+    started: float  # in seconds since 1970
+    parameters: Mapping[str, Parameter]  # the spec by path, `model.position.name`; lists as JSON
     curve: tuple[CurvePoint, ...]
-    final: Mapping[str, float]
+    final: Mapping[str, float]  # the numbers of the record by path, `test.test.bleu`
 
     @property
     def name(self) -> str:
@@ -84,11 +75,7 @@ class ExportedRun:
 
 
 class Exporter(ABC):
-    """Writes runs for one tracker, without a network.
-
-    Args:
-        folder: where; it exists.
-    """
+    """Writes runs for one tracker into a folder, which exists, without a network."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

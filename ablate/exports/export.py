@@ -32,8 +32,7 @@ class Exports:
     def export(self, experiment: str, row: str, record: dict[str, Any]) -> str:
         """Export a run, if it has finished, under the names of the experiment and the row.
 
-        Returns:
-            What went wrong, in one sentence; empty if nothing did. That tracker gets no more runs.
+        Return what went wrong, in one sentence, or nothing; that tracker gets no more runs.
         """
         remarks = []
         for name in list(self._classes) if is_finished(record) else ():
@@ -69,8 +68,7 @@ class Exports:
 def exporting(names: Sequence[str], store: Store) -> Iterator[Exports]:
     """Yield what exports runs to the trackers of these names, into ``<results>/exports/``.
 
-    Raises:
-        SpecError: if there is no such tracker, or if a package is missing.
+    SpecError if there is no such tracker, or if a package is missing.
     """
     with closing(Exports({name: _exporter_class(name) for name in names}, store)) as exports:
         yield exports

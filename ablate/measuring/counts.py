@@ -23,9 +23,7 @@ from ablate.registry import slots
 def count_parameters(model: Transformer) -> dict[str, Any]:
     """Count the parameters of every part, without those of the parts inside it.
 
-    Returns:
-        ``total``; ``embedding``, all tables and the output matrix; and ``by_part``, which adds up
-        to the total: for each location the name of its part and its parameters.
+    ``embedding`` counts all tables and the output matrix; ``by_part`` adds up to the total.
     """
     parts = list(_parts(model))
     by_part: dict[str, dict[str, Any]] = {

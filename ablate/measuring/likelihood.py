@@ -34,10 +34,7 @@ class Likelihood:
 def likelihood(model: Transformer, batches: Iterable[Batch], precision: str) -> Likelihood:
     """Measure the likelihood of batches; the model's mode stays the same.
 
-    The softmax is in fp32 in either precision.
-
-    Raises:
-        ValueError: if there are no batches.
+    The softmax is in fp32 in either precision. ValueError if there are no batches.
     """
     was_training = model.training
     model.eval()

@@ -48,16 +48,8 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
     comes first, for the peak of memory. Estimates of the curvature (Sophia) are timed by themselves
     and count as often as a run makes them: the median of steps would leave rare ones out.
 
-    Args:
-        spec: the row.
-        prepared: its corpus.
-        device: what to compute on.
-        precision: ``fp32`` or ``bf16``.
-        engine: how steps are executed.
-        micro_batch_factor: how many times smaller than usual the parts of a batch are.
-        before_training: called before the first step.
-        seconds: about how long to repeat each measurement.
-        ranks: the place of this process among those that train together; the first one decodes.
+    ``micro_batch_factor`` is how many times smaller than usual the parts of a batch are. Each
+    measurement is repeated for about ``seconds``. Of several ``ranks`` the first one decodes.
 
     Returns:
         ``train_target_tokens_per_second``, padding not counted; ``decode_sentences_per_second``;

@@ -36,7 +36,6 @@ def score(
     ``bleu_lc_tok`` is lower-cased BLEU on the corpus' own tokens, as papers on Multi30k report it;
     only for corpora that are tokenised. ``chrf`` is chrF2 (Popović 2015). ``exact_match`` is the
     share of translations equal to their reference. All are percentages.
-
     """
     bleu = BLEU(tokenize=tokenizer, force=True)
     metrics: dict[str, Metric] = {"bleu": bleu, "chrf": CHRF()}
@@ -99,11 +98,7 @@ class SentenceStatistics:
 
     @classmethod
     def from_csv(cls, text: str) -> SentenceStatistics:
-        """Read the text of `to_csv`.
-
-        Raises:
-            ValueError: if its columns are others.
-        """
+        """Read the text of `to_csv`; ValueError if its columns are others."""
         header, _, lines = text.partition("\n")
         if tuple(header.split(",")) != _COLUMNS or not lines:
             raise ValueError("its columns are not those of statistics of sentences")
@@ -118,14 +113,9 @@ def cut_text(
     n_tokens: Integers,
     encode: Callable[[Sequence[str]], Sequence[Sequence[int]]],
 ) -> list[str]:
-    """Return the text that is left of sentences whose ids are cut.
+    """Return the text that is left of sentences whose ids are cut to ``n_tokens`` (I,).
 
-    Of a sentence that is cut, this is the longest beginning that has no more tokens.
-
-    Args:
-        lines: the whole sentences, (I,).
-        n_tokens: what is left of each, the end token counted, (I,).
-        encode: returns the ids of sentences, an end token last.
+    EOS counts. Of a sentence that is cut, this is the longest beginning that has no more tokens.
     """
     left = list(lines)
     longest = n_tokens.max(initial=0)  # whatever is cut has this many

@@ -105,10 +105,8 @@ class TrainingWork:
     def warm_up(self, steps: Sequence[Step]) -> None:
         """Make steps until the engine captures and compiles nothing more for them.
 
-        Estimates of the curvature, if there are any, come first.
-
-        Raises:
-            EngineError: if it still does after many repeats.
+        Estimates of the curvature, if there are any, come first. EngineError if it still does after
+        many repeats.
         """
         for n in range(1, _MOST_WARM_UPS + 1):
             before = self.engine.seconds_preparing

@@ -29,11 +29,6 @@ def assemble(spec: ModelSpec, vocabulary: Vocabulary, pad: int) -> Transformer:
     Every block of weights has its own parts, except the position encoding, of which there is one
     per stack. The weights are drawn from PyTorch's global generator.
 
-    Args:
-        spec: the choice for every slot.
-        vocabulary: sizes of the two vocabularies.
-        pad: the id of padding.
-
     Raises:
         RefusedError: if a part refuses its arguments, with the path of the choice.
     """

@@ -28,23 +28,14 @@ class Memory:
 
 
 class DecoderState:
-    """The state of token-by-token decoding: N rows, to each of which ``length`` tokens were fed.
-
-    Attributes:
-        layers: for each decoder layer, the cache of the target, with a row for every beam, and that
-            of the source, with a row for every sentence.
-        mask: True where there is a source token, (N / n_beams, 1, 1, S).
-        n_beams: rows of a sentence; those of sentence b are b * n_beams, b * n_beams + 1, ...
-        length: tokens fed so far.
-        capacity: the number of tokens that fixed buffers can hold; None while buffers grow.
-    """
+    """The state of token-by-token decoding: N rows, to each of which ``length`` tokens were fed."""
 
     def __init__(self, layers: list[tuple[KVCache, KVCache]], mask: Tensor) -> None:
-        self.layers = layers
-        self.mask = mask
-        self.n_beams = 1
+        self.layers = layers  # caches of the target, a row a beam, and the source, a row a sentence
+        self.mask = mask  # True where there is a source token, (N / n_beams, 1, 1, S)
+        self.n_beams = 1  # rows of a sentence; those of sentence b are b * n_beams and following
         self.length = 0
-        self.capacity: int | None = None
+        self.capacity: int | None = None  # tokens that fixed buffers hold; None while buffers grow
         self._next_position = mask.new_empty(0, dtype=torch.long)
 
     @property
@@ -101,12 +92,9 @@ class DecoderState:
 
     @torch.no_grad()
     def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
-        """Keep some rows in a new order, some perhaps several times.
+        """Keep some rows in a new order, some perhaps several times; those of a sentence together.
 
-        Args:
-            rows: their present numbers, those of one sentence next to each other.
-            sentences: numbers of the sentences that the rows belong to, in that order; None if all
-                sentences stay, in their present order.
+        ``sentences`` are those that the rows belong to, in that order; None if all stay in place.
         """
         for target, source in self.layers:
             target.select(rows, self.length)
@@ -131,13 +119,9 @@ class Output(Protocol):
 
 
 class Decodable(nn.Module, ABC):
-    """A model, or an ensemble, that translates token by token.
+    """A model, or an ensemble, that translates token by token."""
 
-    Attributes:
-        max_len: longest sequence on either side, in tokens.
-    """
-
-    max_len: int
+    max_len: int  # longest sequence on either side, in tokens
 
     @property
     @abstractmethod

@@ -21,13 +21,8 @@ class Ensemble(Decodable):
     """Models with the same vocabularies, whose probabilities are averaged at every token.
 
     Sutskever et al. 2014, arXiv:1409.3215, sec. 3.6; the mean is that of the probabilities, as in
-    fairseq (sequence_generator.py, EnsembleModel).
-
-    Args:
-        members: two or more, in any mode, on one device.
-
-    Raises:
-        ValueError: if their target vocabularies differ in size.
+    fairseq (sequence_generator.py, EnsembleModel). ValueError if their target vocabularies differ
+    in size.
     """
 
     def __init__(self, members: Sequence[Transformer]) -> None:

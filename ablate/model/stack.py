@@ -55,14 +55,7 @@ def _bind(attention: Attention, context: AttentionContext) -> Callable[[Tensor],
 class Stack(nn.Module):
     """Positions, dropout, layers, and the transforms at both ends of the residual stream.
 
-    Args:
-        position: the encoding.
-        mask: that of self-attention.
-        layers: from the bottom; several may be the same block of weights.
-        input_transform: from embeddings to the residual stream.
-        output_transform: from the residual stream to the stack's output.
-        dropout: rates for embeddings and layers.
-        word_dropout: makes embeddings of ids.
+    Several layers, given from the bottom, may be the same block of weights.
     """
 
     def __init__(  # noqa: PLR0913 - one argument for each part of a stack

@@ -21,15 +21,7 @@ from ablate.parts.residual import Calibration
 
 
 class Transformer(Decodable):
-    """Source and target ids in, logits out.
-
-    Args:
-        embedding: ids to vectors and vectors to logits.
-        encoder: the stack that reads the source.
-        decoder: the stack that writes the target.
-        pad: the id of padding.
-        max_len: longest sequence on either side, in tokens.
-    """
+    """Source and target ids in, logits out."""
 
     def __init__(
         self, embedding: Embedding, encoder: Stack, decoder: Stack, *, pad: int, max_len: int
@@ -139,11 +131,7 @@ class Transformer(Decodable):
 
     @torch.no_grad()
     def feed(self, tokens: Tensor, state: DecoderState) -> Tensor:
-        """Feed one token per row, ``tokens`` (N,); return the last hidden states (N, D).
-
-        Raises:
-            ValueError: if the state is full.
-        """
+        """See `Decodable`; ValueError if the state is full."""
         if state.length == self.max_len:
             raise ValueError(f"the target has reached max_len ({self.max_len} tokens)")
         position, key_positions = state.next_position, state.key_positions()

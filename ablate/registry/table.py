@@ -25,11 +25,10 @@ from ablate.errors import SpecError
 class Part(ABC):
     """A component that the YAML can name. Its direct subclasses are the slots.
 
-    Attributes:
-        batch_dependence: what a part of the model does with a batch as a whole, such as "keeps
-            means from batch to batch"; empty if the pairs of a batch do not depend on each other.
-        capture_blocker: why its work cannot be captured in a CUDA graph, such as "decides by
-            numbers how many steps it makes"; empty if it can.
+    ``batch_dependence`` says what a part of the model does with a batch as a whole, such as "keeps
+    means from batch to batch"; empty if the pairs of a batch do not depend on each other.
+    ``capture_blocker`` says why its work cannot be captured in a CUDA graph, such as "decides by
+    numbers how many steps it makes"; empty if it can.
     """
 
     slot: ClassVar[str]
@@ -105,18 +104,12 @@ class AddedOption:
 
 @dataclass(frozen=True)
 class Plugin:
-    """Code outside of this package that registers parts: a file, or an installed distribution.
+    """Code outside of this package that registers parts: a file, or an installed distribution."""
 
-    Attributes:
-        name: the file, as it was given; or the distribution and its version.
-        sha256: of the content of the file, or of all Python files of the package.
-        source: the text of a file, so that another process can run the same text; else empty.
-    """
-
-    name: str
-    sha256: str
+    name: str  # the file, as it was given; or the distribution and its version
+    sha256: str  # of the content of the file, or of all Python files of the package
     module: str
-    source: str = field(default="", repr=False)
+    source: str = field(default="", repr=False)  # of a file: another process runs the same text
 
     @property
     def identity(self) -> str:
@@ -126,24 +119,16 @@ class Plugin:
 
 @dataclass(frozen=True)
 class Entry:
-    """One registered part.
-
-    Attributes:
-        formula: what it computes, in one line of plain text.
-        source: paper and section, with the year, or the code it follows.
-        version: raised whenever a change moves the part's numbers; enters the identity of a run.
-        options: the keyword-only arguments as a pydantic model.
-        origin: the plugin it comes from; None for those of this package.
-    """
+    """One registered part."""
 
     slot: str
     name: str
     cls: type[Part]
-    formula: str
-    source: str
-    version: int
-    options: type[BaseModel]
-    origin: Plugin | None = None
+    formula: str  # what it computes, in one line of plain text
+    source: str  # paper and section, with the year, or the code it follows
+    version: int  # raised by a change that moves the part's numbers; enters the identity of a run
+    options: type[BaseModel]  # the keyword-only arguments
+    origin: Plugin | None = None  # the plugin it comes from; None for those of this package
 
     @property
     def doc(self) -> str:
