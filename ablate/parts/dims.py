@@ -102,13 +102,7 @@ Side = Literal["encoder", "decoder"]
 
 
 class StackInfo(Frozen):
-    """One of the two stacks, for parts that differ between them or depend on depth.
-
-    Attributes:
-        side: which of the two.
-        n_encoder_layers: layers in the encoder.
-        n_decoder_layers: layers in the decoder.
-    """
+    """One of the two stacks, for parts that differ between them or depend on depth."""
 
     side: Side
     n_encoder_layers: PositiveInt
@@ -126,13 +120,9 @@ class StackInfo(Frozen):
 
 
 class LayerInfo(StackInfo):
-    """The location of a layer, for residual schemes that depend on depth.
+    """The location of a layer, for residual schemes that depend on depth."""
 
-    Attributes:
-        layer: its number from the bottom of its stack, 0 first.
-    """
-
-    layer: NonNegativeInt
+    layer: NonNegativeInt  # from the bottom of its stack, 0 first
 
 
 def at_least_float32(x: Tensor) -> Tensor:

@@ -43,10 +43,7 @@ class ElementDropout(nn.Dropout):
 class WordDropout(nn.Module):
     """Embeds tokens and, in training, drops words in one of the forms of `Dropout.word_form`.
 
-    Args:
-        dropout: rate and form.
-        unknown: the id of the unknown word.
-        pad: the id of padding, which stays.
+    Padding stays. ``unknown`` and ``pad`` are ids.
     """
 
     def __init__(self, dropout: Dropout, *, unknown: int, pad: int) -> None:
@@ -58,12 +55,7 @@ class WordDropout(nn.Module):
         self.tokens = nn.Dropout1d(dropout.word)
 
     def forward(self, ids: Tensor, embed: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return the embeddings (B, T, D) of ``ids`` (B, T), some of them dropped.
-
-        Args:
-            ids: the words.
-            embed: returns the embeddings of ids.
-        """
+        """Return the embeddings (B, T, D) of ``ids`` (B, T), some of them dropped."""
         if self.form == "token" or not (self.training and self.rate):
             return self.tokens(embed(ids))
         draws = torch.rand(ids.shape, device=ids.device)
@@ -77,11 +69,7 @@ class WordDropout(nn.Module):
 
 
 class HeadDropout(nn.Module):
-    """Drops, in training, whole heads of a sentence, in one of the forms of `Dropout.head_form`.
-
-    Args:
-        dropout: rate and form.
-    """
+    """Drops, in training, whole heads of a sentence, in one of the forms of `Dropout.head_form`."""
 
     def __init__(self, dropout: Dropout) -> None:
         super().__init__()

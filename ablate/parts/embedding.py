@@ -20,18 +20,13 @@ from ablate.registry import AddedOption, Part, register
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Sizes of the two vocabularies, and whether they are one.
-
-    Attributes:
-        n_unwritten: number of ids, from 0, that are never targets: padding and begin of sentence.
-        unknown: the id of the unknown word.
-    """
+    """Sizes of the two vocabularies, and whether they are one."""
 
     n_src: int
     n_tgt: int
     is_joint: bool
-    n_unwritten: int = 2
-    unknown: int = 3
+    n_unwritten: int = 2  # ids, from 0, that are never targets: padding and begin of sentence
+    unknown: int = 3  # the id of the unknown word
 
 
 MASKED_LOGIT = -1e9
@@ -48,15 +43,8 @@ _DEFAULT_LOGITS_BYTES = 2**29
 class TokenEmbedding(nn.Embedding):
     """Word vectors (V, D), stored as one matrix or as the product of (V, E) and (E, D).
 
-    Args:
-        size: V.
-        d_model: D.
-        rank: E; None for one matrix.
-        fix_norm: whether word vectors are divided by their length before use.
-        has_norm: whether embeddings are normalised by a LayerNorm; logits are computed without it.
-
-    Attributes:
-        std: the standard deviation of the initial word vectors.
+    With ``fix_norm`` word vectors are divided by their length before use; with ``has_norm``
+    embeddings are normalised by a LayerNorm, and logits are computed without it.
     """
 
     projection: nn.Parameter | None
@@ -70,7 +58,7 @@ class TokenEmbedding(nn.Embedding):
         self.fix_norm = fix_norm
         self.projection = None if rank is None else nn.Parameter(torch.empty(rank, d_model))
         self.norm = nn.LayerNorm(d_model) if has_norm else None
-        self.std = 1.0
+        self.std = 1.0  # of the initial word vectors
 
     def draw(self, init: Distribution, std: float) -> None:
         """Initialise the word vectors, with ``std`` unless ``init`` is xavier."""

@@ -88,11 +88,7 @@ def _defaults(module: Block | Model) -> Roles:
 
 
 class Initialisation(Part, slot="initialisation"):
-    """The contract: overwrite the weights of a whole model, in place.
-
-    Args:
-        dims: sizes.
-    """
+    """The contract: overwrite the weights of a whole model, in place."""
 
     def __init__(self, dims: Dims) -> None:
         self.dims = dims
@@ -113,11 +109,7 @@ class Initialisation(Part, slot="initialisation"):
         nn.init.zeros_(bias)
 
     def rate(self, role: Role | None) -> float:
-        """Return the factor of the learning rate of a parameter.
-
-        Args:
-            role: of the linear layer whose weight it is; None for every other parameter.
-        """
+        """Return the factor of the learning rate of a linear layer's weight; of others for None."""
         return 1.0
 
 

@@ -14,29 +14,18 @@ from ablate.parts.dims import Side
 class Role:
     """The purpose of a linear layer, and its location in the model.
 
-    A module declares the attributes from ``kind`` on; `initialisation` sets the others.
-
-    Attributes:
-        side: its stack; None outside of the stacks' layers.
-        depth: number of its layer from the bottom of the stack, 1 first; the lowest if several
-            layers share it; 0 outside.
-        n_layers: number of layers in its stack; 0 outside.
-        n_branches: number of residual branches in its stack; 0 outside.
-        kind: the module that it belongs to; ``output`` computes the logits.
-        is_packed: whether it computes queries, keys or values, whose weights other programs store
-            and initialise as one matrix.
-        is_value: whether it computes values.
-        ends_branch: whether its output is added to the residual stream.
+    A module declares the attributes from ``kind`` on; `initialisation` sets the others, which are
+    None and 0 outside of the stacks' layers.
     """
 
     side: Side | None = None
-    depth: int = 0
-    n_layers: int = 0
-    n_branches: int = 0
+    depth: int = 0  # of its layer, 1 at the bottom of the stack; of several layers, of the lowest
+    n_layers: int = 0  # of its stack
+    n_branches: int = 0  # residual branches of its stack
     kind: Literal["attention", "feed_forward", "output", "other"] = "other"
-    is_packed: bool = False
-    is_value: bool = False
-    ends_branch: bool = False
+    is_packed: bool = False  # computes q, k or v, which other programs store as one matrix
+    is_value: bool = False  # computes v
+    ends_branch: bool = False  # its output is added to the residual stream
 
 
 Roles = dict[nn.Linear, Role]

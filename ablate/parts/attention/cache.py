@@ -14,10 +14,7 @@ _MIN_CAPACITY = 16  # tokens
 class KVCache:
     """Keys and values in buffers (B, G, capacity, K or V) that grow as they fill.
 
-    Small buffers stay in the processor's cache, and most sentences end long before the limit.
-
-    Args:
-        max_len: the most tokens that it can hold.
+    Small buffers stay in the processor's cache, and most sentences end long before ``max_len``.
     """
 
     def __init__(self, max_len: int) -> None:
@@ -39,13 +36,9 @@ class KVCache:
         return k[:, :, :n], v[:, :, :n]
 
     def extend(self, k: Tensor, v: Tensor, positions: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        """Append new keys and values; return all ``n``, as `first`.
+        """Append keys ``k`` (B, G, T, K) and values ``v`` (B, G, T, V); return all, as `first`.
 
-        Args:
-            k: new keys, (B, G, T, K).
-            v: new values, (B, G, T, V).
-            positions: their positions, (T,): n - T, ..., n - 1.
-            n: tokens, including the new ones.
+        Then there are ``n`` tokens; the new ones have the ``positions`` n - T, ..., n - 1, (T,).
         """
         if not self._buffers:
             self._buffers = [self._empty(x, x.size(0), n) for x in (k, v)]
@@ -79,12 +72,7 @@ class StaticKVCache(KVCache):
 
     Each buffer has a second one of its size, and rows are selected from one into the other: after
     two selections all data are back in the first. The buffers have room for ``max_len`` tokens from
-    the start, filled with zeros.
-
-    Args:
-        cache: its contents are copied.
-        n: how many tokens it holds.
-        max_len: capacity in tokens.
+    the start, filled with zeros after the ``n`` tokens of ``cache``, which are copied.
     """
 
     def __init__(self, cache: KVCache, n: int, max_len: int) -> None:

@@ -23,34 +23,20 @@ from ablate.registry import Part
 
 @dataclass(frozen=True)
 class AttentionContext:
-    """The inputs of one attention beside its queries.
+    """The inputs of one attention beside its queries."""
 
-    Attributes:
-        mask: True = may attend; broadcasts to (B, H, T, S).
-        query_positions: positions of the queries, (T,).
-        key_positions: positions of the keys, (S,); with a cache, from 0 on.
-        position: the stack's position encoding; None in cross-attention.
-        memory: the sequence (B, S, D) that keys and values are projected from; None: that of the
-            queries.
-        memory_kv: projected keys and values in place of ``memory``; B rows, or B / n rows, each of
-            which n neighbouring rows of queries (beams) share.
-        cache: the keys and values of the queries' own sequence; new ones are appended.
-        layer: index of the layer in its stack, from 0.
-        previous_scores: holds the scores (B, H, T, S) of the layer below, or nothing in the lowest
-            layer, for residual schemes that add them; each layer replaces them by its own.
-        first_values: holds the values (B, H, T, V) of the lowest layer once they are computed, for
-            attentions that mix them with their own.
-    """
-
-    mask: Tensor
-    query_positions: Tensor
-    key_positions: Tensor
-    position: Position | None = None
-    memory: Tensor | None = None
+    mask: Tensor  # True = may attend; broadcasts to (B, H, T, S)
+    query_positions: Tensor  # (T,)
+    key_positions: Tensor  # (S,); with a cache, from 0 on
+    position: Position | None = None  # the stack's encoding; None in cross-attention
+    memory: Tensor | None = None  # (B, S, D), source of keys and values; None: the queries'
+    # Keys and values in place of `memory`: B rows, or B / n, which n neighbouring queries share
     memory_kv: tuple[Tensor, Tensor] | None = None
-    cache: KVCache | None = None
-    layer: int = 0
+    cache: KVCache | None = None  # of the queries' own sequence; new keys and values are appended
+    layer: int = 0  # in its stack, from 0
+    # The scores (B, H, T, S) of the layer below, if any, which each layer replaces by its own
     previous_scores: list[Tensor] = field(default_factory=list)
+    # The values (B, H, T, V) of the lowest layer once they are computed
     first_values: list[Tensor] = field(default_factory=list)
 
     @property
@@ -134,9 +120,7 @@ class Attention(nn.Module, Part, slot="attention"):
     def normalise(self, scores: Tensor, mask: Tensor) -> Tensor:
         """Return attention weights (B, H, T, S), in single precision or better.
 
-        Args:
-            scores: (B, H, T, S), the lowest number of their type where masked.
-            mask: True where attention is allowed; broadcasts to (B, H, T, S).
+        Masked ``scores`` (B, H, T, S) are the lowest number of their type.
         """
         return scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
 

@@ -19,15 +19,10 @@ from ablate.registry import Part
 
 @dataclass(frozen=True)
 class AuxLosses:
-    """Auxiliary losses that parts add to during one forward pass.
+    """Auxiliary losses that parts add to during one forward pass."""
 
-    Attributes:
-        is_token: True where there is a token and not padding, (B, T).
-        losses: terms to be added to the loss per token, each ().
-    """
-
-    is_token: Tensor
-    losses: list[Tensor] = field(default_factory=list)
+    is_token: Tensor  # True where there is a token and not padding, (B, T)
+    losses: list[Tensor] = field(default_factory=list)  # to be added to the loss per token, each ()
 
 
 class FeedForward(nn.Module, Part, slot="feed_forward"):
@@ -49,9 +44,7 @@ class FeedForward(nn.Module, Part, slot="feed_forward"):
     def forward(self, x: Tensor, aux_losses: AuxLosses | None = None) -> Tensor:
         """Transform every token of ``x`` (B, T, D); return (B, T, D).
 
-        Args:
-            x: tokens.
-            aux_losses: in training, receives the part's auxiliary losses.
+        In training ``aux_losses`` receives the part's auxiliary losses.
         """
 
     @abstractmethod
@@ -62,11 +55,7 @@ class FeedForward(nn.Module, Part, slot="feed_forward"):
         """Update state that is not trained by gradients; called after every optimizer step."""
 
     def normalise_hidden(self, norm: Callable[[int], nn.Module]) -> None:
-        """Normalise the hidden layer, after the activation and its dropout (NormFormer).
-
-        Args:
-            norm: returns a norm of a given width.
-        """
+        """Normalise the hidden layer, after the activation and its dropout (NormFormer)."""
         self.hidden_norm = norm(self.width)
 
     def weights(self) -> Iterator[Tensor]:

@@ -130,10 +130,7 @@ class MixtureOfExperts(FeedForward):
     def _balance(self, p: Tensor, selected: Tensor, aux_losses: AuxLosses) -> None:
         """Add the load-balancing loss: ``balance`` if the selection is uniform, E times at most.
 
-        Args:
-            p: probabilities, (B, T, E).
-            selected: 1 where an expert was selected and 0 elsewhere, (B, T, E).
-            aux_losses: receives the loss.
+        ``p`` are probabilities; ``selected`` is 1 where an expert was selected, else 0; (B, T, E).
         """
         is_token = aux_losses.is_token
         n_tokens = is_token.sum().clamp(min=1)

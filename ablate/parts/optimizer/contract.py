@@ -21,18 +21,12 @@ State = dict[str, Any]
 
 @dataclass(frozen=True)
 class Group:
-    """Parameters that share their settings.
-
-    Attributes:
-        parameters: in the order of the model.
-        is_matrix: whether they are weight matrices of linear layers inside the stacks; tables,
-            the output layer, biases and gains are not.
-        rate: factor of the schedule's learning rate.
-    """
+    """Parameters that share their settings, in the order of the model."""
 
     parameters: Sequence[nn.Parameter]
+    # Weight matrices of linear layers inside the stacks; no tables, output layer, biases and gains
     is_matrix: bool
-    rate: float = 1.0
+    rate: float = 1.0  # factor of the schedule's learning rate
 
     def to_torch(self) -> dict[str, Any]:
         """Return the group as a PyTorch parameter group with a learning rate of 0."""
@@ -90,20 +84,11 @@ class EstimatesCurvature(ABC):
 
     @abstractmethod
     def add_curvature(self, n_tokens: int) -> None:
-        """Update the estimate from the gradients of the parameters.
-
-        Args:
-            n_tokens: number of labels; the gradients are those of their mean cross-entropy.
-        """
+        """Update the estimate from the gradients of the mean cross-entropy of so many labels."""
 
 
 class TorchOptimizer(Optimizer):
-    """The contract of parts that make a PyTorch optimizer of one class, with fixed arguments.
-
-    Attributes:
-        torch_class: the class.
-        arguments: its keyword arguments, without the parameter groups.
-    """
+    """The contract of parts that make a PyTorch optimizer of one class, with fixed arguments."""
 
     torch_class: ClassVar[Callable[..., torch.optim.Optimizer]]
 
@@ -133,13 +118,9 @@ class PerParameter(torch.optim.Optimizer):
 
     @abstractmethod
     def update(self, w: Tensor, g: Tensor, state: State, group: dict[str, Any]) -> None:
-        """Change a parameter in place.
+        """Change a parameter ``w`` in place, given its gradient ``g`` and the group's settings.
 
-        Args:
-            w: the parameter.
-            g: its gradient.
-            state: of the parameter, kept from step to step; ``step`` is the number of this one.
-            group: the settings.
+        Its ``state`` is kept from step to step; ``step`` in it is the number of this one.
         """
 
 

@@ -31,12 +31,9 @@ class NormMaker(Protocol):
 
 @dataclass
 class Calibration:
-    """The state of a profiling pass through a stack.
+    """The state of a profiling pass through a stack."""
 
-    Attributes:
-        variance: that of the stream if it were never normalised; a tensor () after the first layer.
-    """
-
+    # That of the stream if it were never normalised; a tensor () after the first layer
     variance: Tensor | float = 1.0
 
 

@@ -37,10 +37,6 @@ class DeepNorm(PerSublayer):
     The initial weights of values, attention output and feed-forward are multiplied by
     .87 (N^4 M)^(-1/16) in the encoder and by (12 M)^(-1/4) in the decoder, for every
     initialisation; the paper's is Xavier's.
-
-    Attributes:
-        alpha: factor of the stream.
-        beta: factor of those weights.
     """
 
     needs_norm = "deepnorm multiplies the stream by a factor above 1 at every sub-layer"
