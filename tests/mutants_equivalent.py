@@ -11,6 +11,8 @@ from fnmatch import fnmatch
 from tests.mutants import Mutant
 
 EQUIVALENT = """\
+changes that give one path two values are refused
+  config/rows.py  _leave_one_out  swap rest and other: union(rest, other, [])
 the sizes of batches are the same in every epoch of every seed
   runner/run.py  _Attempt._execute  freeze seed: batches.of_epoch(0, 0).epoch(self.spec.seed, 0)
   runner/run.py  _Attempt._execute  0 -> 1: 0*

@@ -145,3 +145,11 @@ def test_the_smallest_detectable_difference_is_that_of_the_noncentral_t() -> Non
     rng = np.random.default_rng(1)
     t = (rng.normal(size=400_000) + shift) / np.sqrt(rng.chisquare(8, 400_000) / 8)
     assert (np.abs(t) > critical).mean() == pytest.approx(0.8, abs=0.003)
+
+
+@pytest.mark.parametrize("loadings", [(0.1, 0.9999), (0.9999, 0.1), (0.9, 0.99), (0.5, 0.5)])
+def test_the_coverage_is_that_of_the_multivariate_t(loadings: tuple[float, float]) -> None:
+    correlation = loadings[0] * loadings[1]
+    t = stats.multivariate_t(shape=[[1, correlation], [correlation, 1]], df=7, seed=1)
+    expected = t.cdf([2.4, 2.4], lower_limit=[-2.4, -2.4], maxpts=2_000_000)
+    assert coverage(2.4, loadings, 7.0) == pytest.approx(expected, abs=2e-5)

@@ -7,7 +7,15 @@ import pytest
 from scipy import special
 
 from ablate.analysis.dunnett import Family
-from ablate.analysis.spreads import PRIOR_DF, STANDING_OUT_LEVEL, errors, slack
+from ablate.analysis.spreads import (
+    _SLACK,
+    PRIOR_DF,
+    ROWS,
+    SEEDS,
+    STANDING_OUT_LEVEL,
+    errors,
+    slack,
+)
 from ablate.analysis.two_way import two_way
 
 
@@ -131,3 +139,23 @@ def test_a_row_of_one_run_has_all_of_its_error() -> None:
     expected = covariance[0] * (share[0] * pooled + share[1] * base) / sum(share)
     assert of_one == pytest.approx(expected)
     assert 3 < actual.df[0] <= model.df
+
+
+def test_at_the_sizes_that_were_simulated_the_slack_is_the_simulated_one() -> None:
+    for seeds, of_rows in zip(SEEDS, _SLACK, strict=True):
+        for n_rows, simulated in zip(ROWS, of_rows, strict=True):
+            assert slack(n_rows, n_rows * (seeds - 1)) == pytest.approx(simulated, abs=1e-9)
+    between = slack(8, 16.0)
+    assert between == pytest.approx(1.42 + 0.03 * np.log(8 / 6) / np.log(10 / 6))
+
+
+def test_a_row_beside_rows_without_any_error_has_a_variance_of_its_own() -> None:
+    values = np.array([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [4.0, 1.0, 9.0]])
+    model = two_way(np.ones((4, 3), bool))
+    found = errors(model, values)
+    assert found.stand_out.tolist() == [False, False, False, True]
+    pooled = float(model.variance(values))
+    own = pooled * model.df / 2  # all of the squares are the row's, which has two degrees
+    moderated = (PRIOR_DF * pooled + 2 * own) / (PRIOR_DF + 2)
+    assert found.standard[-1] ** 2 == pytest.approx((moderated + pooled) / 3)
+    assert found.standard[0] ** 2 == pytest.approx(2 * pooled / 3)
