@@ -113,12 +113,6 @@ def test_encoder_and_decoder_may_differ(slot: str, side: str) -> None:
     assert cls not in kinds["decoder" if side == "encoder" else "encoder"]
 
 
-@pytest.mark.parametrize(("n_src", "n_tgt"), [(17, 5), (5, 17)])
-def test_a_sequence_past_max_len_is_refused(n_src: int, n_tgt: int) -> None:
-    with pytest.raises(ValueError, match=r"17 tokens is longer than model.dims.max_len \(16\)"):
-        tiny()(ids(1, n_src), ids(1, n_tgt))
-
-
 def test_an_all_padding_source_gives_numbers() -> None:
     src = ids(2, 7)
     src[1] = PAD

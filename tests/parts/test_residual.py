@@ -207,14 +207,9 @@ def identity(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("name", FORMULAS)
-def test_a_layer_is_its_formula(name: str, side: Side, x: Tensor) -> None:
-    layer, x = fitted(name, side), stream(name, x)
-    close(layer(x, *BRANCHES[side]), FORMULAS[name](layer, x, BRANCHES[side], identity))
-
-
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("name", FORMULAS)
-def test_dropout_is_where_the_formula_has_it(name: str, side: Side, x: Tensor) -> None:
+def test_a_layer_is_its_formula_with_dropout_where_that_has_it(
+    name: str, side: Side, x: Tensor
+) -> None:
     layer, x = fitted(name, side, p=0.4), stream(name, x)
     torch.manual_seed(0)
     actual = layer.train()(x, *BRANCHES[side])
