@@ -47,6 +47,7 @@ def test_what_is_equal_to_the_last_bit_is_no_estimate() -> None:
     one, table = sample(1.0, 2.0), RowSample(3, 1.5, 0.1)
     shifts = compare_matched({"a": (one, one), "b": (table, table), "c": (one, sample(1.0, 2.1))})
     assert [shift.method for shift in shifts.values()] == ["equal", "equal", "paired"]
+    assert [shift.n for shift in shifts.values()] == [2, 3, 2]
     assert shifts["a"].simultaneous is None
     assert shifts["c"].df == 1  # equal rows lend no degrees of freedom
 
