@@ -58,7 +58,8 @@ class SearchState(ABC):
 
         They are (B, K, S), or (B, 1, S) while all beams are equal.
         """
-        raise NotImplementedError
+        name = type(self).__name__
+        raise NotImplementedError(f"{name} has no observe_attention, but its search needs it")
 
     @abstractmethod
     def is_done(self) -> Tensor:
