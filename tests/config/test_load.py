@@ -301,6 +301,11 @@ def test_a_grid_gives_no_value_twice(folder: Folder) -> None:
     assert folder.reasons(text) == ["is given twice; first in line 1"]
 
 
+def test_a_value_and_a_path_below_it_are_given_twice(folder: Folder) -> None:
+    text = "variants: {a: {model.dims: 3, model.dims.d_model: 8}}"
+    assert "is given twice; first in line 1" in folder.reasons(text)
+
+
 def test_leave_one_out_has_options_before_the_part(folder: Folder) -> None:
     text = "leave_one_out: {d: {model.feed_forward.d_ff: 64}, p: {model.feed_forward: gelu}}"
     whole = folder.load(text).rows[1].spec.model.feed_forward
@@ -372,6 +377,8 @@ def test_changes_that_are_left_out_have_the_paths_that_tell_them_apart(folder: F
     ]
     encoder, decoder = rows[1].spec.model.stack("encoder"), rows[1].spec.model.stack("decoder")
     assert (encoder.position.name, decoder.position.name) == ("none", "none")
+    rows = folder.load("leave_one_out: [{model.norm: rms}, {model.scaling: none}]").rows
+    assert [row.name for row in rows[2:]] == ["all - norm=rms", "all - scaling=none"]
     twice = "leave_one_out: [{model.norm: rms}, {model.norm: rms}, {model.residual: pre}]"
     assert "equals the row 'all' of line 1; remove one" in folder.reasons(twice)[0]
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
 
-from ablate.training.curve import LayerRecorder, is_recorded, layer_of
+from ablate.training.curve import Curve, LayerRecorder, UnreadStep, is_recorded, layer_of
 from ablate.training.weights import Weights
 from tests.training.reversal import run, run_spec
 
@@ -42,6 +44,16 @@ class FakeEngine:
             for weight in module.parameters():
                 weight.mul_(1.1)
                 weight.grad = None
+
+
+def test_a_row_has_the_means_over_the_tokens_of_its_steps() -> None:
+    curve = Curve([], [])
+    for n_tokens, loss, aux_loss in ((10, 4.0, 1.0), (30, 2.0, 0.0)):
+        result: Any = SimpleNamespace(n_tokens=n_tokens)
+        step = UnreadStep(7, result, 40, 0.1, seconds=1.0, has_row=True)
+        curve.add_step(step, loss, aux_loss, 0.5)
+    curve.add_row(step, 1.0)
+    assert (curve.last("train_loss"), curve.last("own_loss")) == (2.5, 0.25)
 
 
 def test_norms_and_ratios_are_those_of_the_step(tmp_path: Path) -> None:
