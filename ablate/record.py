@@ -158,6 +158,8 @@ class Record(TypedDict, total=False):
     nats per token, perplexity, BLEU, chrF, shares in percent) with the signatures of BLEU.
     ``engine_note`` says why ``engine`` is not the one that was asked for: a part rules that out,
     or, if ``is_fallback``, it failed. ``replaced_by``: the hash of the run that was made instead.
+    ``weights_of``: the hash of the run whose weights this one took, since they differ in decoding
+    alone.
     ``files``: what the run left beside its record, by name.
     """
 
@@ -177,6 +179,7 @@ class Record(TypedDict, total=False):
     engine_note: str | None
     is_fallback: bool
     replaced_by: str
+    weights_of: str
     engine_seconds: float
     micro_batching: dict[str, Any] | None
     runs_per_process: int

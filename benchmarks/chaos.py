@@ -69,13 +69,14 @@ seeds: [1]
 variants:
   none: {model.position: none}
   rms: {model.norm: rms}
+  beam: {decoding: beam}
 """
 """Batches large enough to be computed by several processes where a core is free."""
 
 MARK = "ABLATE_CHAOS"
 """A variable of the environment that marks the processes of a round."""
 
-WHOLE = {"baseline", "none", "rms", "table"}
+WHOLE = {"baseline", "none", "rms", "beam", "table"}
 """The names of `numbers` where nothing is lost."""
 
 HANGS_AFTER_S = 240.0

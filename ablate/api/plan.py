@@ -20,6 +20,7 @@ from ablate.api.selection import (
     hash_of,
     key_of,
     select,
+    training_of,
     tuning_runs,
 )
 from ablate.config import Row, Run, RunSpec
@@ -46,11 +47,15 @@ _WEIGHT_BYTES = 4  # on disk
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run; ``hash`` is None while the content of its corpus is unknown."""
+    """One run; ``hash`` is None while the content of its corpus is unknown.
+
+    One that differs from a run above it in decoding alone takes the weights of that one.
+    """
 
     seed: int
     hash: str | None
     is_done: bool
+    takes_weights: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,17 @@ class PlannedRow:
         """How many runs are missing, those of tuning included."""
         return sum(not run.is_done for run in (*self.runs, *self.tuning))
 
+    @property
+    def n_trained(self) -> int:
+        """How many runs are trained: all but those that take the weights of another row."""
+        return sum(not run.takes_weights for run in (*self.runs, *self.tuning))
+
+    @property
+    def n_to_train(self) -> int:
+        """How many of the missing runs are to be trained."""
+        runs = (*self.runs, *self.tuning)
+        return sum(not (run.is_done or run.takes_weights) for run in runs)
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -119,9 +135,9 @@ class Plan:
         long as alone: less time is needed if runs share a GPU.
         """
         busy_for = [0.0] * (self.n_worker_slots // self._n_devices)
-        times = [(row.seconds_per_run, row.n_missing) for row in self.rows if row.n_missing]
+        times = [(row.seconds_per_run, row.n_to_train) for row in self.rows]
         missing = [seconds for seconds, n in times if seconds is not None for _ in range(n)]
-        if len(missing) < self.n_missing:
+        if len(missing) < sum(n for _, n in times):
             return None
         for seconds in sorted(missing, reverse=True):
             heapq.heapreplace(busy_for, busy_for[0] + seconds)
@@ -130,14 +146,14 @@ class Plan:
     @property
     def device_seconds(self) -> float | None:
         """How long all runs train on one device; None until some row has been probed."""
-        times = [(row.n_runs, row.seconds_per_run) for row in self.rows if row.n_runs]
+        times = [(row.n_trained, row.seconds_per_run) for row in self.rows if row.n_trained]
         known = [n_runs * seconds for n_runs, seconds in times if seconds is not None]
         return sum(known) * self._n_devices if len(known) == len(times) else None
 
     @property
     def weight_mib(self) -> float:
         """What the weights of all runs take on disk, in MiB."""
-        return sum(row.params * row.n_runs for row in self.rows) * _WEIGHT_BYTES / 2**20
+        return sum(row.params * row.n_trained for row in self.rows) * _WEIGHT_BYTES / 2**20
 
     @property
     def _n_devices(self) -> int:
@@ -155,6 +171,11 @@ class Plan:
         if n_tuning:
             n_done = sum(run.is_done for row in self.rows for run in row.tuning)
             lines.append(f"{n_tuning} of the runs tune the rows on dev; {n_done} of them are done")
+        if n_decoding := n_runs - sum(row.n_trained for row in self.rows):
+            lines.append(
+                f"{n_decoding} of the runs differ from another in decoding alone, take its weights "
+                "and are not trained"
+            )
         if self.n_missing and left is not None:
             about = "about" if n_sharing == 1 else "at most"
             lines.append(f"{about} {format_duration(left)} of training are left")
@@ -244,6 +265,7 @@ class _Planner:
         self.finished: Records = {}
         self._vocabularies: dict[tuple[Choice, Choice], Vocabulary] = {}  # as found
         self._runs: dict[str, list[Run]] = {}
+        self._trained: dict[RunSpec, RunSpec] = {}  # by what is trained, the first run
         for run in selection.runs:
             self._runs.setdefault(run.variant, []).append(run)
         self._probes: dict[RunSpec, Mapping[str, Any]] = {}
@@ -328,11 +350,13 @@ class _Planner:
 
     def _run(self, run: Run, *, is_tuning: bool = False) -> PlannedRun:
         key, record = self._record(run)
+        first = self._trained.setdefault(training_of(run.spec), run.spec)
+        takes_weights = run.spec != first and run.spec.devices_per_run == 1
         if record is None:
-            return PlannedRun(run.seed, key, is_done=False)
+            return PlannedRun(run.seed, key, is_done=False, takes_weights=takes_weights)
         if not is_tuning:
             self.finished[run.variant, run.seed] = record
-        return PlannedRun(run.seed, record["hash"], is_done=True)
+        return PlannedRun(run.seed, record["hash"], is_done=True, takes_weights=takes_weights)
 
     def _record(self, run: Run) -> tuple[str | None, dict[str, Any] | None]:
         """Return a run's hash, unless its corpus is unknown, and its record if it is finished."""

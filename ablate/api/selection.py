@@ -217,7 +217,8 @@ def tasks(
 ) -> list[Task]:
     """Return the training task of each run, in order; DataError if a corpus is not known."""
     fingerprints = Fingerprints()
-    todo = []
+    todo: list[Task] = []
+    alike: dict[Any, list[Task]] = {}  # tasks by what their training follows from
     for run in runs:
         fingerprint = fingerprints.known(run.spec.corpus)
         precision = resolve(run.spec.training.precision, device)
@@ -240,7 +241,20 @@ def tasks(
                 teacher_sha256=config.files_of(run.spec, fingerprint).get("teacher", ""),
             )
         )
-    return todo
+        training = training_of(run.spec), precision, of_run
+        alike.setdefault(training, []).append(todo[-1])
+    others = {
+        task.key: tuple(dict.fromkeys(other.key for other in group if other.key != task.key))
+        for group in alike.values()
+        if group[0].n_devices == 1  # the ranks of a run train it together
+        for task in group
+    }
+    return [replace(task, trained_alike=others.get(task.key, ())) for task in todo]
+
+
+def training_of(run_spec: RunSpec) -> RunSpec:
+    """Return a spec that is the same for all runs that are trained alike."""
+    return run_spec.model_copy(update={"decoding": None})
 
 
 def hash_of(run_spec: RunSpec, fingerprint: str, precision: str, engine: str) -> str:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import save_model
+from safetensors.torch import load_model, save_model
 
 from ablate import measuring
 from ablate.config import RunSpec
@@ -29,9 +31,17 @@ from ablate.runner import provenance
 from ablate.runner.failures import reason_of, status_of
 from ablate.runner.other_ranks import joined_ranks
 from ablate.runner.probe import record_sections
-from ablate.runner.run_files import resume, tidy
+from ablate.runner.run_files import CURVES, WEIGHTS, resume, tidy, trained_alike
 from ablate.runner.task import WAITING, Report, Task
-from ablate.store import Store, describe, is_finished, translations_file, writable, write_whole
+from ablate.store import (
+    Store,
+    describe,
+    is_finished,
+    readable,
+    translations_file,
+    writable,
+    write_whole,
+)
 from ablate.training import TrainingResult
 from ablate.training.engines import FullySharded, capturer_for
 from ablate.training.engines.factory import batch_dependence
@@ -40,6 +50,10 @@ from ablate.training.ranks import Ranks
 from ablate.training.step import StepConfig, count_passes
 
 Record = dict[str, Any]
+_ENGINE = ("engine", "engine_note", "engine_seconds", "micro_batching")
+_OF_TRAINING = ("train", *_ENGINE, "git", "versions")
+"""What a record has of training, and of the code that began it."""
+
 _EVALUATION_FACTOR = {"cuda": 8}  # without gradients; small batches would leave a GPU idle
 
 
@@ -55,7 +69,8 @@ def run_one(
 
     Writes into the run's folder ``model.safetensors``, ``tokenizer.json``, ``curve.csv``,
     ``layers.csv``, ``hypotheses.<testset>.txt``, ``sentences.<testset>.csv`` and, last of all,
-    ``record.json``. A failure leaves a record too, its traceback in ``error.txt``, and is then
+    ``record.json``. A run that differs from a finished one in decoding alone takes its weights. A
+    failure leaves a record too, its traceback in ``error.txt``, and is then
     raised.
 
     ``should_stop`` is called often; on True the run saves a checkpoint and raises a `StoppedError`,
@@ -139,21 +154,8 @@ class _Attempt:
         epoch = batches.of_epoch(0, 0).epoch(self.spec.seed, 0)
         largest_batch = max(map(len, epoch))
         with self._phase("training", largest_batch):
-            dependence = ""
-            if self.task.micro_batch_factor > 1:
-                objective = StepConfig.of(self.spec.training, self.task.precision).objective
-                dependence = batch_dependence(model, objective)
-            with joined_ranks(self.task, follow_run) as ranks:
-                facts = asdict(self._train(model, prepared, ranks))
-            self.fields |= {key: facts.pop(key) for key in tuple(facts) if key.startswith("engine")}
-            self.fields["engine_note"] = self.fields["engine_note"] or self.task.engine_note
-            n, division = facts.pop("micro_batches"), self.fields["micro_batching"]
-            if division is not None:
-                note = "each micro-batch draws dropout of its own"
-                note += f", and is looked at by itself: {dependence}" if dependence else ""
-                division |= {"n": n, "note": note}
-            self.fields |= facts.pop("made_by")  # a run that other code began is not of this code
-            self.fields["train"] = facts
+            if not self._take_weights(model):
+                self._make_weights(model, prepared)
         with self._phase("measuring dev"):
             self.fields["dev"] = _nll_and_perplexity(self._likelihood(model, prepared.dev))
         self.fields["test"] = {}
@@ -162,11 +164,54 @@ class _Attempt:
                 self.fields["test"][name] = self._test(model, prepared, name)
         self._save(model)
 
+    def _make_weights(self, model: Transformer, prepared: Prepared) -> None:
+        """Train the model."""
+        dependence = ""
+        if self.task.micro_batch_factor > 1:
+            objective = StepConfig.of(self.spec.training, self.task.precision).objective
+            dependence = batch_dependence(model, objective)
+        with joined_ranks(self.task, follow_run) as ranks:
+            facts = asdict(self._train(model, prepared, ranks))
+        self.fields |= {key: facts.pop(key) for key in tuple(facts) if key.startswith("engine")}
+        self.fields["engine_note"] = self.fields["engine_note"] or self.task.engine_note
+        n, division = facts.pop("micro_batches"), self.fields["micro_batching"]
+        if division is not None:
+            note = "each micro-batch draws dropout of its own"
+            note += f", and is looked at by itself: {dependence}" if dependence else ""
+            division |= {"n": n, "note": note}
+        self.fields |= facts.pop("made_by")  # a run that other code began is not of this code
+        self.fields["train"] = facts
+
+    def _take_weights(self, model: Transformer) -> bool:
+        """Load the weights of a run that was trained alike; return whether there is one."""
+        trained = trained_alike(self.task)
+        if trained is None:
+            return False
+        folder = Store(self.task.results).path(trained["hash"])
+        with readable(folder / WEIGHTS):
+            load_model(model, folder / WEIGHTS)
+        for name in CURVES:
+            with writable(self.folder / name), suppress(FileNotFoundError):
+                shutil.copyfile(folder / name, self.folder / name)
+        self.fields |= {key: trained[key] for key in _OF_TRAINING if key in trained}
+        self.fields["weights_of"] = trained["hash"]
+        return True
+
     def _save(self, model: Transformer) -> None:
-        """Write the weights, with the permissions that other files have."""
-        file = self.folder / "model.safetensors"
+        """Write the weights, with the permissions that other files have.
+
+        Those of another run are the same file if the file system can link it.
+        """
+        file = self.folder / WEIGHTS
         new = file.with_name(f"{file.name}.new")
         with writable(file):
+            new.unlink(missing_ok=True)
+            if trained := self.fields.get("weights_of"):
+                with suppress(OSError):
+                    os.link(Store(self.task.results).path(trained) / WEIGHTS, new)
+                    self._note_file(file.name, new.read_bytes())
+                    new.replace(file)
+                    return
             new.touch()
             permissions = new.stat().st_mode
             try:

@@ -9,20 +9,23 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from ablate.errors import DamagedFileWarning
+from ablate.errors import DamagedFileWarning, StoreError
 from ablate.runner.task import Task, TaskGroup
-from ablate.store import Store, is_finished, writable, write_whole
+from ablate.store import Store, is_finished, verify, writable, write_whole
 from ablate.writing import atomic_write, remove_tree
 
 Bundle = dict[str, bytes]
 """The contents of files, by their paths relative to the folder of results."""
 
+WEIGHTS = "model.safetensors"
+CURVES = ("curve.csv", "layers.csv")
 _PERMANENT = ("lock", "log.txt")
 _CHECKPOINT = "checkpoint.pt"
 _CHANGED = "changed.json"
@@ -70,7 +73,26 @@ def inputs_of(group: TaskGroup) -> Bundle:
         bundle |= _read([store.probe_path(task.probe), task.log], task.results)
         if (store.path(task.key) / _CHECKPOINT).exists() and not task.fresh:
             bundle |= outputs_of(task)  # with the checkpoint
+        if trained := trained_alike(task):
+            folder = store.path(trained["hash"])
+            names = ("record.json", WEIGHTS, *CURVES)
+            bundle |= _read([folder / name for name in names], task.results)
     return bundle
+
+
+def trained_alike(task: Task) -> dict[str, Any] | None:
+    """Return the record of the first run whose weights a task can take; None if there is none."""
+    store = Store(task.results)
+    for key in task.trained_alike:
+        record = store.load(key)
+        if record is None or record["status"] != "done" or "replaced_by" in record:
+            continue
+        file = store.path(key) / WEIGHTS
+        with suppress(StoreError):
+            verify(file, record)
+            if file.is_file():
+                return record
+    return None
 
 
 def write(bundle: Bundle, results: Path) -> None:

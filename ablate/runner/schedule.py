@@ -72,26 +72,30 @@ def schedule(
     worker_slots = backend.worker_slots
     with backend.pool(listener, limits.grace_s) as pool:
         _rejoin(all_tasks, backend, store, listener)
-        todo = missing(all_tasks, store)
+        todo, later = _in_turn(missing(all_tasks, store))
         n_at_once = max(1, len(set(worker_slots)) // most_devices(all_tasks))
         rows = rows_to_probe(all_tasks, store, worker_slots[0]) if limits.probes else []
-        backend.detach(
-            [
-                rounds_of(rows, FEWEST_ROUNDS),
-                *([g] for g in _pack(todo, worker_slots, store, limits)),
-            ]
-        )
+        work = [[group] for group in _pack(todo, worker_slots, store, limits)]
+        for task in later:  # after the run whose weights it takes
+            keys = set(task.trained_alike)
+            next(each for each in work if keys & {t.key for t in each[0]}).append((task,))
+        backend.detach([rounds_of(rows, FEWEST_ROUNDS), *work])
         probed = {row.key for row in rows}
         of_rows = [task for task in all_tasks if task.probe in probed]
         seconds = partial(budget, of_rows, store, limits.probe_seconds)
         attempts = measure_in_turns(rows, pool, listener, n_at_once, seconds)
         update_speeds(of_rows, attempts, store, worker_slots[0])
-        for number, task in enumerate(todo):  # all seeds are executed as their row was probed
+
+        def as_probed(task: Task) -> Task:  # all seeds are executed as their row was probed
             attempt = attempts.get(task.probe)
             probed_as = attempt.fallbacks if attempt else store.load_probe(task.probe) or {}
-            todo[number] = _note_replacement(task, task.with_fallbacks(probed_as), store)
+            return _note_replacement(task, task.with_fallbacks(probed_as), store)
+
+        todo, later = list(map(as_probed, todo)), list(map(as_probed, later))
         what = "training"
-        while todo:
+        while todo or later:
+            if not todo:
+                what, todo, later = "decoding", later, []
             groups = _pack(todo, worker_slots, store, limits)
             distinct = [task for group in groups for task in group]
             n_at_once = len(worker_slots) // most_devices(distinct) * max(map(len, groups))
@@ -214,6 +218,24 @@ def _train(
             text += f"; once more, {again.change}"
         listener.ended(outcome.task, text, is_good=record["status"] == "done")
     return todo
+
+
+def _in_turn(tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
+    """Return the tasks that train, and those that take the weights of one of them.
+
+    Of runs that begin again, only weights that are made again are taken.
+    """
+    first: list[Task] = []
+    later: list[Task] = []
+    keys: set[str] = set()
+    for task in tasks:
+        made = tuple(key for key in task.trained_alike if key in keys)
+        if made:
+            later.append(replace(task, trained_alike=made))
+        else:
+            first.append(replace(task, trained_alike=()) if task.fresh else task)
+            keys.add(task.key)
+    return first, later
 
 
 def missing(tasks: Iterable[Task], store: Store) -> list[Task]:

@@ -58,6 +58,8 @@ class Task:
     seconds: float = math.inf  # that it will train alone on its device; infinite if unknown
     corpus_fingerprint: str = ""  # of the content that the run's hash covers; empty: any
     teacher_sha256: str = ""  # of the translations of a teacher that the hash covers; empty: any
+    # the hashes of runs that differ in decoding alone: it takes the weights of one that is done
+    trained_alike: tuple[str, ...] = ()
     has_stalled: bool = False  # whether it is repeated because its process had stopped working
     # that the worker loads; by default those whose parts the run uses. It must not see others,
     # because the run's hash does not cover them.
@@ -140,7 +142,9 @@ class Task:
         """Return the task that a line of JSON holds."""
         data = json.loads(line)
         loaded = tuple(Plugin(**plugin) for plugin in data["plugins"])
-        return cls(**{**data, "results": Path(data["results"]), "plugins": loaded})
+        alike = tuple(data["trained_alike"])
+        own = {"results": Path(data["results"]), "plugins": loaded, "trained_alike": alike}
+        return cls(**{**data, **own})
 
 
 TaskGroup = tuple[Task, ...]
