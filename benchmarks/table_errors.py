@@ -5,9 +5,11 @@ Run it:  python benchmarks/table_errors.py [--n 100000] [--output FILE]
 
 Each simulation is a whole table, judged by the functions that `ablate report` calls. Rates are
 printed with their Monte Carlo error. Ends with 1 if one is not what is promised: a false difference
-in at most 5% of tables whose rows have equal spreads, and in at most 8% where the logarithms of the
-spreads have a standard deviation of 0.25 or 0.41, within three Monte Carlo errors; and intervals
-for new sentences that hold in 95% ± 2.5%, of a fifth as many tables.
+in at most 5% of tables whose rows have equal spreads; in at most 6.5% where the logarithms of the
+spreads have a standard deviation of 0.25 or 0.41, where the baseline spreads twice as much as the
+others, or where the others share half of the variance of their errors, within three Monte Carlo
+errors; and intervals for new sentences that hold in 95% ± 2.5%. Of these, of tables of 100 rows and
+of rows that share weights there are a fifth as many.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -35,7 +37,7 @@ Floats = NDArray[np.float64]
 Generator = np.random.Generator
 Draw = Callable[[Generator, tuple[int, ...]], Floats]
 
-SIZES = ((4, 3), (4, 5), (15, 3), (15, 5), (25, 3), (25, 5))
+SIZES = ((4, 3), (4, 5), (15, 3), (15, 5), (25, 3), (25, 5), (110, 5), (200, 10))
 """Rows beside the baseline, and seeds."""
 
 SPREAD_NEAR, SPREAD_FAR = 0.25, 0.41
@@ -49,10 +51,12 @@ ones; of all 15, many of them far from their baseline, 0.399, which leaves 0.41 
 OF_SEEDS = 0.35
 """The share of the variance of BLEU that all rows owe to the seed, as measured."""
 
-MOST_EQUAL, MOST_APART, LEAST_COVERAGE, MOST_COVERAGE = 0.05, 0.08, 0.925, 0.975
+MOST_EQUAL, MOST_APART, LEAST_COVERAGE, MOST_COVERAGE = 0.05, 0.065, 0.925, 0.975
 EFFECT = 2.5
+FEWEST_ADDED, MOST_ADDED = 3, 10  # seeds of a table to which seeds are added
 N_SENTENCES = 500
-_CHUNK = 2000
+_LARGE = 100  # rows
+_CELLS = 200_000  # of the tables that are drawn at a time
 _FAILED = 8.0  # standard deviations below the other runs
 
 
@@ -79,6 +83,10 @@ class Setting:
         seeds: of each row.
         shape: of the errors, one of `SHAPES`.
         spread: standard deviation of the logarithm of the rows' spreads, which are 1 at the middle.
+        baseline: how many times as much the baseline spreads.
+        in_common: share of the variance of their errors that the rows beside the baseline share.
+        sharing: how many of the last rows have the weights of the baseline or of the row above them
+            all, by turns, and beside its error one of decoding, a fifth as large.
         effect: by how many standard deviations the first row differs.
         diverging: share of runs that diverge.
         n_missing: runs of each table that are missing.
@@ -90,10 +98,19 @@ class Setting:
     seeds: int
     shape: str = "normal"
     spread: float = 0.0
+    baseline: float = 1.0
+    in_common: float = 0.0
+    sharing: int = 0
     effect: float = 0.0
     diverging: float = 0.0
     n_missing: int = 0
     most: float | None = None
+
+    @property
+    def trained_by(self) -> dict[str, str]:
+        """The rows that share weights, each with the one whose weights it has."""
+        first = self.variants - self.sharing
+        return {str(first + 1 + n): str(n % 2 * first) for n in range(self.sharing)}
 
     def draw(self, rng: Generator, n: int) -> Floats:
         """Return tables (n, R, S): NaN where a run is missing, infinite where it diverged."""
@@ -101,7 +118,15 @@ class Setting:
         own = np.exp(self.spread * rng.standard_normal((n, rows, 1)))
         of_seed = math.sqrt(OF_SEEDS / (1 - OF_SEEDS)) * math.exp(self.spread**2)
         values = SHAPES[self.shape](rng, (n, rows, self.seeds)) * own
+        values[:, 0] *= self.baseline
+        if self.in_common:
+            of_all = rng.standard_normal((n, 1, self.seeds))
+            values[:, 1:] *= math.sqrt(1 - self.in_common)
+            values[:, 1:] += math.sqrt(self.in_common) * of_all
         values += of_seed * rng.standard_normal((n, 1, self.seeds))
+        for row, trained in self.trained_by.items():
+            own = 0.2 * rng.standard_normal((n, self.seeds))
+            values[:, int(row)] = values[:, int(trained)] + own
         values[:, 1] += self.effect
         values[rng.random(values.shape) < self.diverging] = math.inf
         if self.n_missing:
@@ -162,7 +187,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--n", type=int, default=100_000, help="tables of each setting")
     parser.add_argument("--output", type=Path, default=RESULTS / "table_errors.json")
-    parser.add_argument("--slack", action="store_true", help="print the slack of equal spreads")
+    parser.add_argument(
+        "--slack", action="store_true", help="print the constants of `spreads.slack`"
+    )
     options = parser.parse_args()
     if options.slack:
         return _print_slack(options.n)
@@ -172,6 +199,8 @@ def main() -> int:
     say(f"\n{'one row differs by 2.5 sd: actual by':36}{'rows':>5}{'seeds':>6}{'table':>8}", end="")
     say(f"{'paired t, Holm':>16}")
     power = [_power(Setting("power", k, n, effect=EFFECT), options.n) for k, n in SIZES]
+    say(f"\n{'seeds are added until one is told':36}{'rows':>5}{'seeds':>6}{'false':>8}{'±':>7}")
+    added = [_adding(k, options.n // 5) for k in (4, 15, 25)]
     say(f"\n{'intervals for new sentences hold':36}{'seeds':>11}{'row':>8}{'±':>7}{'table':>8}")
     covered = [
         _coverage(seeds, shared, options.n // 5)
@@ -179,7 +208,8 @@ def main() -> int:
         for seeds in (3, 5, 10)
     ]
     content = {"false_differences": [asdict(each) for each in false], "power": power}
-    write(options.output, {**origin("cpu"), **content, "sentences": covered})
+    content |= {"added_seeds": added, "sentences": covered}
+    write(options.output, {**origin("cpu"), **content})
     is_kept = all(LEAST_COVERAGE <= each["single"] <= MOST_COVERAGE for each in covered)
     return 0 if is_kept and all(each.holds for each in false) else 1
 
@@ -192,49 +222,67 @@ def _print_slack(n: int) -> int:
 
 
 def slack(variants: int, seeds: int, n: int) -> float:
-    """Return the power of the level at which the constants make 5% of ``n`` equal tables wrong."""
-    rng = np.random.default_rng([variants, seeds])
-    setting = Setting("equal spreads", variants, seeds)
-    model = two_way(np.ones((variants + 1, seeds), dtype=bool))
-    least = []
-    for start in range(0, n, _CHUNK):
-        values = setting.draw(rng, min(_CHUNK, n - start))
-        fit = spreads.errors(model, values)
-        statistics = np.abs(model.differences(values)) / fit.standard
-        least.append(special.stdtr(fit.df, -statistics).min(axis=1))
-    tail = np.quantile(np.concatenate(least), MOST_EQUAL)
-    covered = coverage(-special.stdtrit(model.df, tail), [math.sqrt(0.5)] * variants, model.df)
+    """Return the power of the level at which of ``n`` tables no more are wrong than promised."""
+    if variants == 1:
+        return 1.0  # two rows have Student's interval of their pairs
+    n = min(n, max(20_000, 40_000_000 // (variants * seeds)))
+    pooled_df, tails = variants * (seeds - 1), list[float]()
+    for setting in promised(variants, seeds):
+        assert setting.most is not None, "something is promised"
+        rng = np.random.default_rng([*setting.name.encode(), variants, seeds])
+        least = []
+        for values in chunks(setting, rng, n):
+            estimates, standard, df, _ = _fits(values)
+            least.append(special.stdtr(df, -np.abs(estimates) / standard).min(axis=1))
+        tails.append(float(np.quantile(np.concatenate(least), setting.most)))
+    largest = -special.stdtrit(pooled_df, min(tails))
+    covered = coverage(largest, [0.5**0.5] * variants, pooled_df)
     return math.log(covered) / math.log(1 - MOST_EQUAL)
+
+
+def chunks(setting: Setting, rng: Generator, n: int) -> Iterator[Floats]:
+    """Yield ``n`` tables, some at a time."""
+    size = max(1, _CELLS // ((setting.variants + 1) * setting.seeds))
+    for start in range(0, n, size):
+        yield setting.draw(rng, min(size, n - start))
+
+
+def promised(k: int, n: int) -> Iterator[Setting]:
+    """Yield the settings of ``k`` rows and ``n`` seeds of which something is promised."""
+    yield Setting("equal spreads", k, n, most=MOST_EQUAL)
+    yield Setting("spreads 0.25 apart", k, n, spread=SPREAD_NEAR, most=MOST_APART)
+    yield Setting("spreads 0.41 apart", k, n, spread=SPREAD_FAR, most=MOST_APART)
+    yield Setting("a baseline of twice the spread", k, n, baseline=2.0, most=MOST_APART)
+    yield Setting("rows share half of their variance", k, n, in_common=0.5, most=MOST_APART)
 
 
 def settings() -> Iterator[Setting]:
     """Yield the settings in which no row differs from the baseline."""
-    for k, n in SIZES:
-        yield Setting("equal spreads", k, n, most=MOST_EQUAL)
-    for k, n in SIZES:
-        yield Setting("spreads 0.25 apart", k, n, spread=SPREAD_NEAR, most=MOST_APART)
-    for k, n in SIZES:
-        yield Setting("spreads 0.41 apart", k, n, spread=SPREAD_FAR, most=MOST_APART)
+    for of_size in zip(*(promised(k, n) for k, n in SIZES), strict=True):
+        yield from of_size
     for shape in list(SHAPES)[1:]:
-        for k, n in SIZES[::2]:
+        for k, n in SIZES[:6:2]:
             yield Setting(shape, k, n, shape=shape)
-    for k, n in SIZES[::2]:
+    for k, n in SIZES[:6:2]:
         yield Setting("1 run in 20 diverges", k, n, diverging=0.05, most=MOST_EQUAL)
+    for k, n, sharing in ((4, 3, 2), (15, 3, 8), (25, 5, 12)):
+        name = f"{sharing} rows share weights"
+        yield Setting(name, k, n, sharing=sharing, most=MOST_EQUAL)
     yield Setting("2 runs of 15 are missing", 4, 3, n_missing=2, most=MOST_EQUAL)
 
 
 def rates(setting: Setting, n: int) -> Rates:
-    """Judge ``n`` tables."""
+    """Judge ``n`` tables; of large ones a fifth as many."""
+    n = n if setting.variants < _LARGE and not setting.sharing else n // 5
     rng = np.random.default_rng([*setting.name.encode(), setting.variants, setting.seeds])
     true = np.zeros(setting.variants)
     true[0] = setting.effect
-    chunks = []
-    for start in range(0, n, _CHUNK):
-        values = setting.draw(rng, min(_CHUNK, n - start))
-        judged, (mean, half) = judge(values), paired_intervals(values)
+    parts = []
+    for values in chunks(setting, rng, n):
+        judged, (mean, half) = judge(values, setting.trained_by), paired_intervals(values)
         miss = np.abs(judged.estimates - true)
         known = ~np.isnan(judged.half_widths)
-        chunks.append(
+        parts.append(
             (
                 len(values),
                 (miss > judged.half_widths).any(axis=1).mean(),
@@ -245,67 +293,106 @@ def rates(setting: Setting, n: int) -> Rates:
                 judged.is_apart[known].mean(),
             )
         )
-    weights, *columns = np.array(chunks).T
+    weights, *columns = np.array(parts).T
     wrong, paired, single, width, paired_width, apart = np.average(columns, 1, weights).tolist()
     return Rates(setting, n, wrong, _error(wrong, n), paired, single, width, paired_width, apart)
 
 
-def judge(values: Floats) -> Judged:
+def judge(values: Floats, trained_by: Mapping[str, str] | None = None) -> Judged:
     """Return the intervals of tables (n, R, S), as `compare` makes them of each."""
     judged = Judged.empty(len(values), values.shape[1] - 1)
+    if trained_by:
+        for table, each in enumerate(values):
+            for ours, theirs in zip(
+                _arrays(judged), _arrays(_judge_one(each, trained_by)), strict=True
+            ):
+                ours[table] = theirs[0]
+        return judged
     has_diverged = np.asarray(np.isposinf(values).any(axis=2))  # (n, R)
     is_complete = ~np.asarray(np.isnan(values).any(axis=(1, 2)))
     n_kept = np.where(has_diverged[:, 0] | ~is_complete, 0, (~has_diverged).sum(axis=1))
-    for n_rows in np.unique(n_kept[n_kept > 1]):
+    for n_rows in map(int, np.unique(n_kept[n_kept > 1])):
         at = np.flatnonzero(n_kept == n_rows)
         rows = np.argsort(has_diverged[at], axis=1, kind="stable")[:, :n_rows]
         of_kept = _judge_complete(np.take_along_axis(values[at], rows[:, :, None], axis=1))
         for ours, theirs in zip(_arrays(judged), _arrays(of_kept), strict=True):
             ours[at[:, None], rows[:, 1:] - 1] = theirs
-    for table in np.flatnonzero(~is_complete):
-        for ours, theirs in zip(_arrays(judged), _arrays(_judge_one(values[table])), strict=True):
-            ours[table] = theirs[0]
+    for each in np.flatnonzero(~is_complete):
+        for ours, theirs in zip(_arrays(judged), _arrays(_judge_one(values[each])), strict=True):
+            ours[each] = theirs[0]
     return judged
 
 
 def _judge_complete(values: Floats) -> Judged:
-    """Judge tables without missing runs, all at once but for those with a row that departs."""
-    model = two_way(np.ones(values.shape[1:], dtype=bool))
-    ratios, df = model.departures(values)
-    rest = np.maximum(model.df - df, 1)
-    p_values = stats.f.sf(np.nan_to_num(ratios), df, rest)
-    departs = len(p_values[0]) * p_values.min(axis=1) < DEPARTURE_LEVEL
-    k = values.shape[1] - 1
-    fit = spreads.errors(model, values)
-    family = Family((math.sqrt(0.5),) * k, model.df, slack=spreads.slack(k, model.df))
-    critical = family.critical
-    assert critical is not None, "there are degrees of freedom"
-    tail = special.stdtr(model.df, -critical)  # one-sided, as in `Family.critical_separate`
-    judged = Judged(
-        model.differences(values),
-        fit.standard * -special.stdtrit(fit.df, tail),
-        fit.standard * -special.stdtrit(fit.df, 0.025),
-        fit.are_wider.copy(),
+    """Judge tables without missing runs, all at once."""
+    n_tables, n_rows, n_seeds = values.shape
+    estimates, standard, df, kept = _fits(values)
+    tails = np.empty((n_tables, 1))
+    for n_kept in np.unique(n_pooled := np.where(kept[:, 0], kept.sum(axis=1), 0)):
+        k = max(int(n_kept) - 1, 0)
+        pooled_df = k * (n_seeds - 1)
+        of_pool = spreads.slack(k, pooled_df) if k else 1.0
+        family = Family((math.sqrt(0.5),) * k, pooled_df, n_rows - 1 - k, of_pool)
+        tails[n_pooled == n_kept] = special.stdtr(n_seeds - 1, -family.critical_of(n_seeds - 1))
+    return Judged(
+        estimates,
+        standard * -special.stdtrit(df, tails),
+        standard * -special.stdtrit(df, 0.025),
+        ~kept[:, 1:] | ~kept[:, :1],
     )
-    for at in np.flatnonzero(departs):
-        for ours, theirs in zip(_arrays(judged), _arrays(_judge_one(values[at])), strict=True):
-            ours[at] = theirs[0]
-    return judged
 
 
-def _judge_one(values: Floats) -> Judged:
+def _fits(values: Floats) -> tuple[Floats, Floats, Floats, NDArray[np.bool_]]:
+    """Return estimates, standard errors, their degrees of freedom (n, K), and who stays (n, R)."""
+    n_seeds, kept = values.shape[2], _staying(values)
+    pairs = values[:, 1:] - values[:, :1]
+    estimates = pairs.mean(axis=2)
+    standard = pairs.std(axis=2, ddof=1) / math.sqrt(n_seeds)
+    df = np.full(estimates.shape, n_seeds - 1.0)
+    n_pooled = np.where(kept[:, 0], kept.sum(axis=1), 0)
+    for n_kept in np.unique(n_pooled[n_pooled > 0]):
+        at = np.flatnonzero(n_pooled == n_kept)
+        rows = np.argsort(~kept[at], axis=1, kind="stable")[:, :n_kept]
+        pool = np.take_along_axis(values[at], rows[:, :, None], axis=1)
+        fit = spreads.errors(two_way(np.ones(pool.shape[1:], dtype=bool)), pool)
+        standard[at[:, None], rows[:, 1:] - 1] = fit.standard
+        df[at[:, None], rows[:, 1:] - 1] = fit.df
+    return estimates, standard, df, kept
+
+
+def _staying(values: Floats) -> NDArray[np.bool_]:
+    """Return which rows (n, R) of whole tables do not depart from the others, as in `compare`."""
+    kept = np.ones(values.shape[:2], dtype=bool)
+    within_rows, n_seeds = values - values.mean(axis=2, keepdims=True), values.shape[2]
+    open_tables = np.arange(len(values)) if values.shape[1] > 2 else np.array([], dtype=np.int64)
+    while len(open_tables):
+        here, own = kept[open_tables], within_rows[open_tables]
+        k = here.sum(axis=1)
+        of_seeds = (own * here[:, :, None]).sum(axis=1) / k[:, None]
+        squares = (((own - of_seeds[:, None]) * here[:, :, None]) ** 2).sum(axis=2)
+        lost = squares * (k / (k - 1))[:, None]
+        df, rest = n_seeds - 1, np.maximum((k - 2) * (n_seeds - 1), 1)[:, None]
+        others = np.where(here & (k > 2)[:, None], squares.sum(axis=1, keepdims=True) - lost, 1.0)
+        chances = np.where(here, special.fdtrc(df, rest, lost / df / (others / rest)), 1.0)
+        departs = (k > 2) & (k * chances.min(axis=1) < DEPARTURE_LEVEL)
+        open_tables = open_tables[departs]
+        kept[open_tables, chances[departs].argmin(axis=1)] = False
+    return kept
+
+
+def _judge_one(values: Floats, trained_by: Mapping[str, str] | None = None) -> Judged:
     """Judge one table (R, S), NaN where a run is missing."""
     rows = {
         str(row): {seed: value for seed, value in enumerate(of_row) if not math.isnan(value)}
         for row, of_row in enumerate(values.tolist())
     }
     judged = Judged.empty(1, len(values) - 1)
-    for at, each in enumerate(compare(rows).differences.values()):
+    for at, each in enumerate(compare(rows, trained_by=trained_by).differences.values()):
         if each.estimate is not None and each.single and each.simultaneous:
             judged.estimates[0, at] = each.estimate
             judged.half_widths[0, at] = each.simultaneous.high - each.estimate
             judged.single_half_widths[0, at] = each.single.high - each.estimate
-            judged.is_apart[0, at] = each.method in ("paired", "moderated")
+            judged.is_apart[0, at] = each.method == "paired"
     return judged
 
 
@@ -338,8 +425,7 @@ def _power(setting: Setting, n: int) -> dict[str, float]:
     """Return the power for the row that differs, of the table and of paired t tests with Holm."""
     rng = np.random.default_rng([setting.variants, setting.seeds])
     n_significant = n_holm = 0
-    for start in range(0, n, _CHUNK):
-        values = setting.draw(rng, min(_CHUNK, n - start))
+    for values in chunks(setting, rng, n):
         judged = judge(values)
         n_significant += int((judged.estimates > judged.half_widths)[:, 0].sum())
         n_holm += int(_holm(values)[:, 0].sum())
@@ -348,6 +434,21 @@ def _power(setting: Setting, n: int) -> dict[str, float]:
     errors = {"power_error": _error(power, n), "holm_error": _error(holm, n)}
     content = {"variants": setting.variants, "seeds": setting.seeds, "n_simulations": n}
     return {**content, "power": power, "holm": holm, **errors}
+
+
+def _adding(variants: int, n: int) -> dict[str, float]:
+    """Return how often a table is wrong to which seeds are added until a difference is told."""
+    rng, n_wrong = np.random.default_rng(variants), 0
+    setting = Setting("equal spreads", variants, MOST_ADDED)
+    for values in chunks(setting, rng, n):
+        is_wrong = np.zeros(len(values), dtype=bool)
+        for n_seeds in range(FEWEST_ADDED, MOST_ADDED + 1):
+            judged = judge(values[:, :, :n_seeds])
+            is_wrong |= (np.abs(judged.estimates) > judged.half_widths).any(axis=1)
+        n_wrong += int(is_wrong.sum())
+    rate, name = n_wrong / n, f"{FEWEST_ADDED} to {MOST_ADDED} seeds"
+    say(f"{name:36}{variants:5}{rate:14.2%}{_error(rate, n):7.2%}")
+    return {"variants": variants, "n_simulations": n, "wrong": rate, "wrong_error": _error(rate, n)}
 
 
 def _holm(values: Floats) -> NDArray[np.bool_]:

@@ -53,7 +53,7 @@ def test_many_tables_at_once_are_judged_as_each_by_itself(simulation: object, sp
             assert single == pytest.approx(each.single.high - each.estimate)
             assert judged.estimates[at, row] == pytest.approx(each.estimate)
             assert half == pytest.approx(each.simultaneous.high - each.estimate)
-            assert judged.is_apart[at, row] == (each.method in ("paired", "moderated"))
+            assert judged.is_apart[at, row] == (each.method == "paired")
 
 
 def test_holm_is_the_textbooks(simulation: object) -> None:

@@ -17,6 +17,7 @@ from ablate.api.plan import plan
 from ablate.api.selection import RunLookup, select, tasks, tuning_runs
 from ablate.api.tune import select_chosen
 from ablate.config import Row, tuning_of
+from ablate.config.runs import beyond
 from ablate.errors import SpecError
 from ablate.report.values import TIMES
 from ablate.runner.devices import Device
@@ -118,6 +119,86 @@ def test_what_is_chosen_changes_no_candidate(tmp_path: Path) -> None:
 def test_the_first_of_equals_is_chosen(bench: Bench) -> None:
     bench.tuned(dict.fromkeys(NLL, (None, None)), "baseline")
     assert bench.row("baseline").spec.training.schedule.options["lr"] == 1e-3
+
+
+EXTENDED = TEXT.replace("seeds: [8, 9]}", "seeds: [8, 9], extend: 2}")
+
+
+def lrs_of(bench: Bench, row: str) -> list[float]:
+    """Return the learning rates that a row tries, as far as that is known."""
+    tuning = select(bench.spec, lookup=RunLookup(bench.store)).tuning
+    assert tuning is not None
+    rows = {each.name: each for each in tuning.experiment.rows}
+    return [rows[name].changes["training.schedule.lr"] for name in tuning.candidates[row]]
+
+
+def make(bench: Bench, loss: Callable[[float], float]) -> None:
+    """Store the tuning runs that the rows want now, with a loss by learning rate."""
+    tuning = select(bench.spec, lookup=RunLookup(bench.store)).tuning
+    assert tuning is not None
+    runs = tuning_runs(tuning, ["baseline", "pre"]).runs
+    for run, task in zip(runs, tasks(runs, Device("cpu"), bench.store.results), strict=True):
+        lr = run.spec.training.schedule.options["lr"]
+        bench.store.save(task.record("done", dev={"nll": loss(lr)}))
+
+
+def test_a_row_whose_best_number_is_at_an_end_tries_what_lies_beyond(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, EXTENDED)
+    grid = [1e-3, 2e-3, 4e-3]
+    assert lrs_of(bench, "pre") == grid
+    make(bench, lambda lr: abs(lr - 7e-3))
+    assert lrs_of(bench, "pre") == [*grid, 8e-3]
+    assert bench.row("pre").pending == ("training.schedule.lr",)
+    planned = plan(bench.spec, device="cpu", results=bench.store.results)
+    assert [len(row.tuning) for row in planned.rows] == [8, 8]
+    make(bench, lambda lr: abs(lr - 7e-3))
+    assert lrs_of(bench, "pre") == [*grid, 8e-3, 16e-3]  # the best is the last one again
+    make(bench, lambda lr: abs(lr - 7e-3))
+    assert bench.row("pre").spec.training.schedule.options["lr"] == 8e-3
+    experiment = select(bench.spec, lookup=RunLookup(bench.store)).experiment
+    notes = {note.label: note.text for note in report.tabulate(experiment, {}).footnotes}
+    assert "tried another beyond it, up to 2 times" in notes["tuned"]
+    assert "edge of the grid" not in notes
+    assert api.collect_garbage(bench.store.results, [bench.spec], is_trial=True) == []
+
+
+def test_it_tries_no_more_than_it_may_and_says_where_it_ended(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, EXTENDED)
+    for _ in range(4):
+        make(bench, lambda lr: lr)
+    assert lrs_of(bench, "baseline") == [1e-3, 2e-3, 4e-3, 5e-4, 2.5e-4]
+    experiment = select(bench.spec, lookup=RunLookup(bench.store)).experiment
+    notes = {note.label: note.text for note in report.tabulate(experiment, {}).footnotes}
+    assert notes["edge of the grid"].endswith("lr: baseline, pre")
+
+
+def test_what_is_beyond_and_invalid_or_no_number_is_not_tried(tmp_path: Path) -> None:
+    axes = "{model.dropout.residual: [0.3, 0.8], training.schedule: [cosine, constant], extend: 3}"
+    bench = Bench(tmp_path, re.sub(r"tune: .*", f"tune: {axes}", TEXT))
+    tuning = tuning_of(config.load(bench.spec))
+    runs = tuning_runs(tuning, ["baseline"]).runs
+    for run, task in zip(runs, tasks(runs, Device("cpu"), bench.store.results), strict=True):
+        bench.store.save(task.record("done", dev={"nll": -run.spec.model.dropout.residual}))
+    selected = select(bench.spec, lookup=RunLookup(bench.store))
+    assert selected.tuning is not None
+    assert len(selected.tuning.candidates["baseline"]) == 4  # no dropout above 1
+    assert bench.row("baseline").spec.model.dropout.residual == 0.8
+
+
+@pytest.mark.parametrize(
+    ("values", "least", "most"),
+    [
+        ([1, 2, 4], None, 8),
+        ([100, 200], 50, 400),
+        ([0.1, 0.3], 0.0333333, 0.9),
+        ([0.0, 0.1], None, None),
+        ([5], None, None),
+    ],
+)
+def test_beyond_an_end_lies_what_has_the_ratio_before_it(
+    values: list[float], least: float | None, most: float | None
+) -> None:
+    assert (beyond(values, min), beyond(values, max)) == (least, most)
 
 
 def test_a_row_waits_for_all_of_its_tuning_runs(bench: Bench) -> None:

@@ -1,8 +1,14 @@
 """Every row of a table less the baseline, with intervals that hold for the whole table at once.
 
-The rows of one metric over seeds follow the additive model of `ablate.analysis.two_way`, with one
-pooled error; the intervals are Dunnett's. A row whose spread stands out has a wider one
-(`ablate.analysis.spreads`). Two kinds of rows are not of that model:
+The rows of one metric over seeds follow the additive model of `ablate.analysis.two_way`. Each has
+an error between its own and the pooled one (`ablate.analysis.spreads`); the intervals are
+Dunnett's. Some rows are not of that model:
+
+- Rows that have the weights of another row, because they differ in decoding alone or compute the
+  same, share its error of training, and count once in the pooled one. With the weights of the
+  baseline that error drops out: the interval is of the paired differences alone, for searches do
+  not spread alike, and a row that has the same values too is called so. Any other stands in the
+  table in place of the row whose weights it has.
 
 - A row whose spread departs from the others' (F test at `DEPARTURE_LEVEL`) has an interval of its
   own, from its paired differences alone.
@@ -17,8 +23,8 @@ with both. Where none do, it has no difference.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -37,7 +43,7 @@ Values = Mapping[str, Mapping[int, float]]
 Quadruple = tuple[str, str, str, str]
 """The rows with two changes: with both, the first, the second, and neither."""
 
-Method = Literal["two-way", "moderated", "paired", "divergence as 0", "none"]
+Method = Literal["two-way", "moderated", "paired", "shared", "same", "divergence as 0", "none"]
 
 DEPARTURE_LEVEL = 0.001
 """The level of the F test for a whole table: the share of tables with a false departure."""
@@ -47,11 +53,13 @@ DEPARTURE_LEVEL = 0.001
 class Difference:
     """One row less the baseline; without an interval, all below ``method`` is None.
 
-    The method is ``two-way``: least squares with the pooled error; ``moderated``: least squares
-    with a larger one, because the spread of the row or the baseline stands out; ``paired``: the
-    mean of the row's own paired differences, with their error; ``divergence as 0``: such a mean
-    without an interval; ``none``: no interval, because a value has no bound, a loss has diverged
-    runs or nothing joins the two.
+    The method is ``two-way``: least squares with the pooled error, which two rows have, and without
+    an interval, one seed; ``moderated``: least squares with an error between the row's own and the
+    pooled one; ``paired``: the mean of the row's own paired differences, with their error;
+    ``shared``: likewise, of a row with the baseline's weights; ``same``: the row has the baseline's
+    weights and values; ``divergence as 0``: the mean of paired differences without an interval;
+    ``none``: no interval, because a value has no bound, a loss has diverged runs or nothing joins
+    the two.
     """
 
     estimate: float | None  # None if neither common seeds nor other rows join the two
@@ -70,8 +78,7 @@ class Difference:
         """The constant of the simultaneous interval."""
         if self.family is None or self.df is None:
             return None
-        is_shared = self.method == "two-way"
-        return self.family.critical if is_shared else self.family.critical_separate(self.df)
+        return self.family.critical_of(self.df)
 
     @property
     def p(self) -> float | None:
@@ -81,9 +88,7 @@ class Difference:
         statistic = math.inf if self.estimate else 0.0
         if self.standard_error > 0 and self.estimate is not None:
             statistic = abs(self.estimate) / self.standard_error
-        if self.method in ("paired", "moderated"):
-            return self.family.p_separate(statistic, self.df)
-        return self.family.p(statistic)
+        return self.family.p_of(statistic, self.df)
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,7 @@ class Comparison:
     df: int
     family: Family  # the comparisons that have intervals
     departed: tuple[str, ...] = ()  # rows whose spread departs, so that they have left the model
-    standing_out: Mapping[str, float] = field(default_factory=dict)  # levels of their F tests
+    sharing: tuple[str, ...] = ()  # rows with the weights of a row above them
     diverged: tuple[str, ...] = ()  # rows with diverged seeds
 
     @property
@@ -115,8 +120,12 @@ def compare(
     diverged: Mapping[str, Collection[int]] | None = None,
     *,
     is_score: bool = True,
+    trained_by: Mapping[str, str] | None = None,
 ) -> Comparison:
-    """Compare every row of one metric with the first; in a score a diverged seed counts as 0."""
+    """Compare every row of one metric with the first; in a score a diverged seed counts as 0.
+
+    ``trained_by`` has, for each row that has the weights of a row above it, the first such row.
+    """
     failed = {row: set(diverged.get(row, ())) if diverged else set() for row in values}
     baseline, *others = values
     whole = [
@@ -124,26 +133,39 @@ def compare(
         for row, of_row in values.items()
         if of_row and all(map(math.isfinite, of_row.values())) and not failed[row]
     ]
-    departed = _departed({row: values[row] for row in whole})
-    pool = _Pool({row: values[row] for row in whole if row not in departed}, baseline)
-    separate = [row for row in others if row in whole and row not in pool.rows]
-    separate = [row for row in separate if baseline in whole and len(_pairs(values, row)) > 1]
-    family = Family(pool.loadings, pool.df, len(separate), pool.slack)
+    sharing = {row: by for row, by in (trained_by or {}).items() if row in whole and by in whole}
+    same = {
+        row
+        for row, by in sharing.items()
+        if by == baseline and (pairs := _pairs(values, row)) and not any(pairs)
+    }
     zeros = failed if is_score else {}
     by_row = {row: _without_interval(values, zeros, row) for row in others}
-    by_row |= {row: pool.difference(by_row[row], row, family) for row in pool.rows}
-    for row in separate:  # of its own paired differences alone
+    by_row |= {row: replace(by_row[row], method="same") for row in same}
+    fits: dict[str, _Fit] = {}
+    pools, departed = [], set()
+    for rows, judged in _tables(whole, sharing, baseline):
+        departing = _departed({row: values[row] for row in rows})
+        pools.append(_Pool({row: values[row] for row in rows if row not in departing}, baseline))
+        fits |= {row: fit for row, fit in pools[-1].fits.items() if row in judged}
+        departed |= departing
+    pool = pools[0]
+    for row in others:  # of its own paired differences alone
         pairs = _pairs(values, row)
-        paired, error = replace(by_row[row], method="paired"), np.std(pairs, ddof=1)
-        freedom = len(pairs) - 1, family.critical_separate(len(pairs) - 1)
-        by_row[row] = _with_intervals(paired, float(error) / math.sqrt(len(pairs)), freedom, family)
+        if {row, baseline} <= {*whole} and row not in {*fits, *same} and len(pairs) > 1:
+            error = float(np.std(pairs, ddof=1)) / math.sqrt(len(pairs))
+            method: Method = "shared" if sharing.get(row) == baseline else "paired"
+            fits[row] = _Fit(method, mean_of(pairs), error, len(pairs) - 1)
+    n_separate = sum(fit.df is not None for row, fit in fits.items() if row not in pool.fits)
+    family = Family(pool.loadings, pool.df, n_separate, min(each.slack for each in pools))
+    by_row |= {row: _with_intervals(by_row[row], fit, family) for row, fit in fits.items()}
     return Comparison(
         differences=by_row,
         sd=pool.sd,
         df=pool.df,
         family=family,
         departed=tuple(row for row in values if row in departed),
-        standing_out=pool.standing_out,
+        sharing=tuple(sharing),
         diverged=tuple(row for row in values if failed[row]),
     )
 
@@ -175,7 +197,8 @@ def interaction(
     """Return the interaction of four rows; None if one has diverged, or they share no seed.
 
     The error is the pooled one of the comparison, or where the spread of one of the four departs
-    from it, that of the interaction's own values. ``n_intervals`` hold together (Šidák).
+    from it or one has the weights of another, that of the interaction's own values. ``n_intervals``
+    hold together (Šidák).
     """
     if any(row in compared.diverged or row not in values for row in rows):
         return None
@@ -187,15 +210,30 @@ def interaction(
     mean, n = mean_of(each), len(each)
     if not math.isfinite(mean):
         return Interaction(mean, n, None)
-    has_departed = any(row in compared.departed for row in rows)
-    if has_departed and n > 1:
+    is_apart = any(row in (*compared.departed, *compared.sharing) for row in rows)
+    if is_apart and n > 1:
         error, df = float(np.std(each, ddof=1)) / math.sqrt(n), n - 1
-    elif not has_departed and compared.sd is not None and compared.df:
+    elif not is_apart and compared.sd is not None and compared.df:
         error, df = 2 * compared.sd / math.sqrt(n), compared.df
     else:
         return Interaction(mean, n, None)
     half = dunnett.sidak_value(n_intervals, df) * error
     return Interaction(mean, n, Interval.around(mean, half))
+
+
+def _tables(
+    rows: Sequence[str], sharing: Mapping[str, str], baseline: str
+) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
+    """Yield tables whose rows have independent errors, the whole one first, and whom each judges.
+
+    A row that has the weights of another, but not the baseline's, is judged in place of that one,
+    which ``sharing`` has for it.
+    """
+    independent = [row for row in rows if row not in sharing]
+    yield independent, independent
+    for row, by in sharing.items():
+        if by != baseline:
+            yield [row if other == by else other for other in independent], [row]
 
 
 def _departed(values: Values) -> set[str]:
@@ -214,12 +252,21 @@ def _departed(values: Values) -> set[str]:
     return set(values) - set(rows)
 
 
+@dataclass(frozen=True)
+class _Fit:
+    """An estimated difference, and its error if there is one to judge by."""
+
+    method: Method
+    estimate: float
+    error: float | None = None
+    df: float | None = None
+
+
 class _Pool:
-    """The rows that follow the additive model; the baseline may be one of them."""
+    """Rows that follow the additive model; the baseline may be one of them."""
 
     def __init__(self, values: Values, baseline: str) -> None:
-        self.rows: list[str] = []
-        self.standing_out: dict[str, float] = {}
+        self.fits: dict[str, _Fit] = {}
         self.loadings: tuple[float, ...] = ()
         self.df, self.sd, self.slack = 0, None, 1.0
         if len(values) < 2:
@@ -232,29 +279,19 @@ class _Pool:
             return
         _, *others = values
         at = np.flatnonzero(model.is_estimable)
-        self.rows = [others[int(i)] for i in at]
-        covariance = model.covariance[np.ix_(at, at)]
-        self.loadings = tuple(dunnett.loadings_of(covariance).tolist()) if self.rows else ()
-        self._estimates = dict(zip(self.rows, model.differences(array)[at], strict=True))
+        estimates = model.differences(array)
         if model.df == 0:
+            self.fits = {others[i]: _Fit("two-way", float(estimates[i])) for i in at}
             return
+        if len(at):
+            covariance = model.covariance[np.ix_(at, at)]
+            self.loadings = tuple(dunnett.loadings_of(covariance).tolist())
         self.slack = spreads.slack(len(others), model.df)
-        of_model = spreads.errors(model, array)
-        of_rows = zip(of_model.standard[at], of_model.df[at], of_model.are_wider[at], strict=True)
-        self._errors = dict(zip(self.rows, of_rows, strict=True))
-        of_tests = zip(values, of_model.stand_out, of_model.levels, strict=True)
-        self.standing_out = {row: float(level) for row, stands_out, level in of_tests if stands_out}
-
-    def difference(self, bare: Difference, row: str, family: Family) -> Difference:
-        """Return the difference of one of the rows by least squares."""
-        fitted = replace(bare, estimate=float(self._estimates[row]), method="two-way")
-        if self.sd is None or family.critical is None:
-            return fitted
-        error, df, is_wider = self._errors[row]
-        if not is_wider:
-            return _with_intervals(fitted, float(error), (self.df, family.critical), family)
-        freedom = float(df), family.critical_separate(float(df))
-        return _with_intervals(replace(fitted, method="moderated"), float(error), freedom, family)
+        of_rows = spreads.errors(model, array)
+        method: Method = "moderated" if len(others) > 1 else "two-way"
+        for i in at:
+            error, df = float(of_rows.standard[i]), float(of_rows.df[i])
+            self.fits[others[i]] = _Fit(method, float(estimates[i]), error, df)
 
 
 def _without_interval(values: Values, zeros: Mapping[str, Collection[int]], row: str) -> Difference:
@@ -268,16 +305,16 @@ def _without_interval(values: Values, zeros: Mapping[str, Collection[int]], row:
     return Difference(mean, len(pairs), n_won, "divergence as 0" if has_zeros and pairs else "none")
 
 
-def _with_intervals(
-    bare: Difference, error: float, freedom: tuple[float, float], family: Family
-) -> Difference:
-    """Add intervals by a standard error, its degrees of freedom and the simultaneous constant."""
-    df, critical = freedom
-    assert bare.estimate is not None, "an interval is around an estimate"
+def _with_intervals(bare: Difference, fit: _Fit, family: Family) -> Difference:
+    """Add the estimate of a fit, and the intervals that its error allows."""
+    fitted = replace(bare, method=fit.method, estimate=fit.estimate)
+    if fit.error is None or fit.df is None:
+        return fitted
     single, simultaneous = (
-        Interval.around(bare.estimate, c * error) for c in (dunnett.single_value(df), critical)
+        Interval.around(fit.estimate, constant * fit.error)
+        for constant in (dunnett.single_value(fit.df), family.critical_of(fit.df))
     )
-    own = replace(bare, standard_error=error, df=df, single=single)
+    own = replace(fitted, standard_error=fit.error, df=fit.df, single=single)
     return replace(own, simultaneous=simultaneous, family=family)
 
 

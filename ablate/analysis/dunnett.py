@@ -99,42 +99,40 @@ def sidak_value(n: int, df: float, level: float = LEVEL) -> float:
 class Family:
     """Comparisons whose intervals hold together.
 
-    Some share an error; others have an error of their own. Of the latter, each takes as large a
-    share of the family's errors as one of the former: its |T| is judged by how rarely a |T| with
-    the shared error is as large. The constants are those of the probability `LEVEL` ** slack, which
-    is above 1 where the standard errors are larger than need be.
+    Some share a table and its pooled error; others have nothing in common. All take as large a
+    share of the family's errors: a |T| is judged by how rarely a |T| with the degrees of freedom of
+    the pooled error is as large. The constants are those of the probability `LEVEL` ** slack, above
+    1 where the standard errors are larger than need be.
     """
 
-    loadings: tuple[float, ...]  # of the comparisons with the shared error
-    df: float  # degrees of freedom of the shared error; 0 if there is none
+    loadings: tuple[float, ...]  # of the comparisons of the table
+    df: float  # degrees of freedom of the pooled error; 0 if there is none
     n_separate: int = 0
     slack: float = 1.0
 
     @cached_property
     def critical(self) -> float | None:
-        """The constant of the comparisons with the shared error; None if there are none."""
+        """The constant of the degrees of freedom of the pooled error; None if there is none."""
         if not self.loadings or self.df == 0:
             return None
         return critical_value(self._all, self.df, LEVEL**self.slack)
 
-    def p(self, statistic: float) -> float:
-        """Return the adjusted p value of a |T| with the shared error, to within 1e-9."""
-        covered = _between_0_and_1(coverage(statistic, self._all, self.df))
-        return _between_0_and_1(1 - covered ** (1 / self.slack))
-
-    def critical_separate(self, df: float) -> float:
-        """Return the constant of a comparison with an error of its own, of ``df`` degrees."""
+    def critical_of(self, df: float) -> float:
+        """Return the constant of a comparison whose error has ``df`` degrees of freedom."""
         shared = self.critical
         if shared is None:
             return sidak_value(self.n_separate, df)
-        return t_quantile(float(special.stdtr(self.df, -shared)), df)
+        return shared if df == self.df else t_quantile(float(special.stdtr(self.df, -shared)), df)
 
-    def p_separate(self, statistic: float, df: float) -> float:
-        """Return the adjusted p value of a |T| with an error of its own, of ``df`` degrees."""
+    def p_of(self, statistic: float, df: float) -> float:
+        """Return the adjusted p value of a |T| with ``df`` degrees of freedom, to within 1e-9."""
         below = float(special.stdtr(df, -statistic))
         if self.critical is None:
             return _between_0_and_1(1 - (1 - 2 * below) ** self.n_separate)
-        return self.p(t_quantile(below, self.df) if below > 0 else math.inf)
+        if df != self.df:
+            statistic = t_quantile(below, self.df) if below > 0 else math.inf
+        covered = _between_0_and_1(coverage(statistic, self._all, self.df))
+        return _between_0_and_1(1 - covered ** (1 / self.slack))
 
     @property
     def _all(self) -> tuple[float, ...]:

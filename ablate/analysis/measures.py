@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ablate.analysis import sentences
 from ablate.analysis.comparison import Comparison, Difference, compare
 from ablate.analysis.statistics import Interval
-from ablate.analysis.summary import Summary
+from ablate.analysis.summary import Summary, trained_by
 from ablate.measuring import SentenceStatistics
 
 SCORES = ("bleu", "bleu_lc_tok", "chrf", "exact_match")
@@ -39,13 +39,15 @@ class Verdict(StrEnum):
     """What a simultaneous interval says of the true difference, of which it holds 95 in 100.
 
     The probability that any row of a table is wrongly called better or worse is then at most 5%,
-    and so is that of ``NO_DIFFERENCE`` where the true difference is beyond the band.
+    and so is that of ``NO_DIFFERENCE`` where the true difference is beyond the band. ``SAME`` is
+    said of rows that have the baseline's weights and values to the last bit.
     """
 
     BETTER = "better"
     WORSE = "worse"
     NO_DIFFERENCE = "no difference"
     CANNOT_TELL = "cannot tell"
+    SAME = "same as the baseline"
 
 
 def verdict(
@@ -86,7 +88,7 @@ def comparisons(
         each.name: [seed for seed, outcome in each.outcomes.items() if outcome == "diverged"]
         for each in summaries
     }
-    scores, by_metric = (*SCORES, *metrics), {}
+    scores, by_metric, sharing = (*SCORES, *metrics), {}, trained_by(summaries)
     for metric in dict.fromkeys(name for each in summaries for name in each.metrics):
         section, *_, kind = metric.split(".")
         if section not in ("dev", "test") or kind not in (*scores, *LOSSES):
@@ -95,7 +97,7 @@ def comparisons(
             each.name: each.metrics[metric].values if metric in each.metrics else {}
             for each in summaries
         }
-        compared = compare(values, diverged, is_score=kind in scores)
+        compared = compare(values, diverged, is_score=kind in scores, trained_by=sharing)
         if section == "test" and kind in _INFLUENCES and statistics:
             compared = _with_new_sentences(compared, metric, summaries[0].name, statistics)
         by_metric[metric] = compared
@@ -133,12 +135,7 @@ def _interval(
         return None
     paired = np.stack([ours for ours, _ in pairs]) - np.stack([theirs for _, theirs in pairs])
     error, df = sentences.crossed_error(each.standard_error, each.df, paired)
-    df = float(f"{df:.3g}")
-    constant = replace(compared.family, df=df).critical
-    if each.method in ("paired", "moderated"):
-        constant = compared.family.critical_separate(df)
-    assert constant is not None, "there is an interval already"
-    return Interval.around(each.estimate, constant * error)
+    return Interval.around(each.estimate, compared.family.critical_of(df) * error)
 
 
 def _of_ratio(above: Floats, below: NDArray[np.int64]) -> Floats:

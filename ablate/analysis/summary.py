@@ -83,6 +83,7 @@ class Summary:
     metrics: Mapping[str, Estimate]  # by name
     rounds: Mapping[str, Rounds] = field(default_factory=dict)  # speeds that were measured by turns
     speeds: Mapping[str, Speed] = field(default_factory=dict)  # of these, with the ratio
+    weights: Mapping[int, str] = field(default_factory=dict)  # digests of the trained ones, by seed
 
     def count(self, status: str) -> int:
         return list(self.outcomes.values()).count(status)
@@ -104,11 +105,27 @@ def summarise(names: Sequence[str], seeds: Sequence[int], records: Records) -> l
                 outcomes={s: by_seed[s]["status"] if s in by_seed else "missing" for s in seeds},
                 errors={s: record["error"] for s, record in by_seed.items() if record.get("error")},
                 metrics=_metrics(by_seed),
+                weights={s: sha256 for s in by_seed if (sha256 := _weights(by_seed[s]))},
             )
         )
         sessions[name] = _rounds_of(by_seed.values())
     rounds, speeds = _speeds(sessions)
     return [replace(row, rounds=rounds[row.name], speeds=speeds[row.name]) for row in rows]
+
+
+def trained_by(rows: Sequence[Summary]) -> dict[str, str]:
+    """Return the rows that have the weights of a row above them, each with the first such row.
+
+    They differ in decoding alone, or in a part that computes the same.
+    """
+    first: dict[str, str] = {}
+    for number, row in enumerate(rows):
+        for above in rows[:number]:
+            common = row.weights.keys() & above.weights.keys()
+            if common and all(row.weights[seed] == above.weights[seed] for seed in common):
+                first[row.name] = first.get(above.name, above.name)
+                break
+    return first
 
 
 def is_measured_once(metric: str) -> bool:
@@ -120,6 +137,10 @@ def evaluated_sets(records: Records) -> list[str]:
     """Return the names of the test sets in the order in which the records hold them."""
     names = (name for record in records.values() for name in record.get("test", {}))
     return list(dict.fromkeys(names))
+
+
+def _weights(record: Record) -> str | None:
+    return record.get("files", {}).get("model.safetensors", {}).get("sha256")
 
 
 def _metrics(by_seed: Mapping[int, Record]) -> dict[str, Estimate]:

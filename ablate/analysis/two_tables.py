@@ -1,9 +1,9 @@
 """Rows of one table against the same rows of another: the effect of a change of code or of a spec.
 
 Every row has its own pair of samples. Where both have the values of the same seeds, the difference
-is of pairs, and the rows share one pooled error; the rows' differences are taken as independent, so
-that the constant is that of the studentised maximum modulus. A row whose pairs spread more than the
-others' has a larger error, by the rules of `ablate.analysis.spreads` and
+is of pairs, and has an error between the row's own and the pooled one (`ablate.analysis.spreads`);
+the rows' differences are taken as independent, so that the constant is that of the studentised
+maximum modulus. A row whose spread departs from the others' has its own error alone, as in
 `ablate.analysis.comparison`. Without two pairs the difference is of means, with Welch's (1947)
 error and Šidák's constant.
 """
@@ -15,11 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
 from scipy import special
 
 from ablate.analysis.comparison import DEPARTURE_LEVEL
 from ablate.analysis.dunnett import Family, single_value
-from ablate.analysis.spreads import PRIOR_DF, STANDING_OUT_LEVEL
+from ablate.analysis.spreads import prior_df
 from ablate.analysis.statistics import Estimate, Interval, mean_of, paired_differences
 
 Method = Literal["equal", "paired", "unpaired", "none"]
@@ -87,20 +88,17 @@ def compare_matched(pairs: Mapping[str, tuple[RowSample, RowSample]]) -> dict[st
     family = Family((0.0,) * len(pool), df, len(separate))
     pooled = sum(each.variance * each.df for each in pool.values()) / df if df else 0.0
     errors = dict(separate)
-    for row, own in pool.items():  # the pooled error, or a larger one where the spread stands out
-        variance, freedom = pooled, df
-        if len(pool) > 1 and _chance(pool, row) < STANDING_OUT_LEVEL / own.df:
-            variance = (PRIOR_DF * pooled + own.df * own.variance) / (PRIOR_DF + own.df)
-            freedom = min(PRIOR_DF + own.df, df)
-        errors[row] = _Error(variance, freedom, own.scale)
+    freedoms = np.array([each.df for each in pool.values()])
+    ratios = np.array([each.variance for each in pool.values()]) / (pooled or 1.0)
+    prior = float(prior_df(ratios, freedoms).item()) if len(pool) > 1 else 0.0
+    for row, own in pool.items():
+        variance = (prior * pooled + own.df * own.variance) / (prior + own.df)
+        errors[row] = _Error(variance, min(prior + own.df, df), own.scale)
     for row, error in errors.items():
-        is_shared = row in pool and error.df == df
-        critical = family.critical if is_shared else family.critical_separate(error.df)
-        assert critical is not None, "a row of the pool shares its error"
         shift, standard = shifts[row], math.sqrt(error.variance) * error.scale
         single, simultaneous = (
             Interval.around(shift.estimate, constant * standard)
-            for constant in (single_value(error.df), critical)
+            for constant in (single_value(error.df), family.critical_of(error.df))
         )
         known = shift.estimate, shift.n, shift.method
         shifts[row] = Shift(*known, standard, error.df, single, simultaneous)

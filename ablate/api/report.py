@@ -12,6 +12,7 @@ from pathlib import Path
 from ablate import report as reporting
 from ablate.api import trials
 from ablate.api.corpora import text_of_runs
+from ablate.api.looks import earlier_looks
 from ablate.api.metrics import scored, tokenizer_of
 from ablate.api.selection import (
     Fingerprints,
@@ -108,7 +109,9 @@ def tabulate(
                 counts = bleu_counts(lines, texts()[name][1], tokenizer)
                 of_sets[name] = replace(of_set, bleu=counts)
 
-    table = reporting.tabulate(experiment, records, statistics, trials.remarks(selection), layout)
+    looks = earlier_looks(selection, store.results)
+    remarks = trials.remarks(selection)
+    table = reporting.tabulate(experiment, records, statistics, remarks, layout, looks)
     assert table.results is not None, "it is the table of runs"
     details = reporting.Details(
         experiment=experiment,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ablate import report as reporting
 from ablate.api import trials
 from ablate.api.completion import DEFAULT, RunOptions, complete, opened, workers
+from ablate.api.looks import note_look
 from ablate.api.report import Outcome, tabulate
 from ablate.api.selection import key_of, print_remark
 from ablate.api.tune import select_chosen
@@ -42,6 +44,8 @@ def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] 
     folder = trials.table_folder(selection, store.results)
     table = tabulate(selection, records, store)
     is_written = _write(table, folder, with_figures=options.figures, is_new=is_new)
+    with suppress(StoreError):  # the table was printed all the same
+        note_look(selection, table, store.results)
     if table.trial:
         print_remark(f"a trial, not the whole experiment: its tables are in {folder}")
     is_done = all(records[key_of(run)]["status"] == "done" for run in selection.runs)

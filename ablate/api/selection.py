@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate import config
-from ablate.config import Experiment, Run, RunSpec, Tuning
+from ablate.config import Experiment, Run, RunSpec, Tune, Tuning
 from ablate.console import Console
 from ablate.data.corpus import Corpus, refusals_of
 from ablate.errors import DataError, SpecError
@@ -144,10 +144,29 @@ def _with_chosen_values(
         experiment = config.with_match(experiment, values)
     if experiment.tune is None:
         return experiment, None
+    return _with_tuned_values(experiment, experiment.tune, lookup)
+
+
+def _with_tuned_values(
+    experiment: Experiment, tune: Tune, lookup: RunLookup | None
+) -> tuple[Experiment, Tuning]:
+    """Return an experiment whose rows have their best candidates, and all candidates."""
     tuning = config.tuning_of(experiment)
     names = [row.name for row in experiment.rows if not row.pending]
-    records = stored(tuning_runs(tuning, names), lookup) if lookup else {}
-    best = {name: _best_candidate(tuning, name, records) for name in names}
+    extra: dict[str, list[config.Point]] = {name: [] for name in names}
+    for n_left in range(tune.extend, -1, -1):
+        records = stored(tuning_runs(tuning, names), lookup) if lookup else {}
+        best = {name: _best_candidate(tuning, name, records) for name in names}
+        more = {
+            name: config.points_beyond(tune, tuning, name, winner)
+            for name, winner in best.items()
+            if winner is not None
+        }
+        if not n_left or not any(more.values()):
+            break
+        for name, points in more.items():
+            extra[name] += points
+        tuning = config.tuning_of(experiment, extra)
     return config.with_tuning(experiment, tuning, best), tuning
 
 

@@ -55,9 +55,11 @@ def select_chosen(path: Path | str, options: RunOptions, only: Sequence[str] = (
             if rows := [name for name in rows if not only or name in only]:
                 _Timing(load(path, options.overrides), backend, lookup).match(rows)
         selection = select_now()
-        if rows := _open(selection, only):
-            _tune(selection, rows, options)
-            selection = select_now()
+        tune = selection.whole.tune
+        for _ in range(1 + tune.extend if tune else 0):  # again for what lies beyond its grid
+            if rows := _open(selection, only):
+                _tune(selection, rows, options)
+                selection = select_now()
         return selection
 
 

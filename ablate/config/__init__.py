@@ -1,7 +1,9 @@
 """The language of an experiment: a YAML file in, a baseline with its rows and runs out."""
 
 from ablate.config.choices import (
+    Point,
     Tuning,
+    points_beyond,
     seeds_are_shared,
     tuning_of,
     unmatched,
@@ -36,6 +38,7 @@ __all__ = [
     "MistakesError",
     "ModelSpec",
     "Negligible",
+    "Point",
     "Published",
     "Row",
     "Run",
@@ -50,6 +53,7 @@ __all__ = [
     "load",
     "load_corpus",
     "mistakes_error",
+    "points_beyond",
     "schema",
     "seeds_are_shared",
     "tuning_of",

@@ -16,7 +16,7 @@ from ablate.config.merge import change, excluded_by, merge, merge_schema
 from ablate.config.messages import MistakesError, validated
 from ablate.config.paths import with_file_paths
 from ablate.config.rows import point_name, with_row_name
-from ablate.config.runs import Experiment, Origin, Row, Tune
+from ablate.config.runs import Experiment, Origin, Row, Tune, are_numbers, beyond
 from ablate.config.tree import Mark, Mistake, Node
 from ablate.wording import no_such
 
@@ -97,8 +97,15 @@ class Tuning:
     candidates: Mapping[str, tuple[str, ...]]
 
 
-def tuning_of(experiment: Experiment) -> Tuning:
-    """Return the candidates of an experiment with a ``tune``, or raise why a row can have none."""
+Point = dict[str, Node]
+"""The values of a candidate by path."""
+
+
+def tuning_of(experiment: Experiment, extra: Mapping[str, Sequence[Point]] | None = None) -> Tuning:
+    """Return the candidates of an experiment with a ``tune``, or raise why a row can have none.
+
+    ``extra`` are further ones of rows, of which those that are invalid are left out.
+    """
     mistakes: list[Mistake] = []
     assert experiment.tune is not None
     results: dict[str, _Result] = {}
@@ -107,16 +114,37 @@ def tuning_of(experiment: Experiment) -> Tuning:
     paths = list(experiment.tune.axes)
     for row in experiment.rows:
         of_row: dict[str, _Result] = {}
-        for nodes in product(*experiment.tune.axes.values()):  # the last axis is the fastest
-            values, origin = dict(zip(paths, nodes, strict=True)), experiment.origins[row.name]
-            candidate = _with_values(row, origin, values, "tuned", mistakes, known)
+        grid = product(*experiment.tune.axes.values())  # the last axis is the fastest
+        points = [(dict(zip(paths, nodes, strict=True)), mistakes) for nodes in grid]
+        points += [(point, []) for point in (extra or {}).get(row.name, ())]
+        for values, of_point in points:
+            origin = experiment.origins[row.name]
+            candidate = _with_values(row, origin, values, "tuned", of_point, known)
             if candidate:
-                name = f"{row.name} {point_name(paths, nodes)}"
+                name = f"{row.name} {point_name(paths, list(values.values()))}"
                 of_row[name] = replace(candidate[0], name=name), candidate[1]
         results |= of_row
         names[row.name] = tuple(of_row)
     seeded = replace(experiment, seeds=experiment.tune.seeds, match=None, tune=None)
     return Tuning(_with_rows(seeded, results, mistakes), names)
+
+
+def points_beyond(tune: Tune, tuning: Tuning, row: str, winner: str) -> list[Point]:
+    """Return the points beyond the numbers that a row has tried, where its best is at an end."""
+    changes = {each.name: each.changes for each in tuning.experiment.rows}
+    tried, best = [changes[name] for name in tuning.candidates[row]], changes[winner]
+    nodes = {}
+    for path, axis in tune.axes.items():
+        given = (node for node in axis if node.as_written() == best[path])
+        nodes[path] = next(given, replace(axis[0], value=best[path]))
+    points = []
+    for path, node in nodes.items():
+        values = list(dict.fromkeys(each[path] for each in tried if are_numbers([0, each[path]])))
+        for end in (min, max):
+            if are_numbers(tune.values()[path]) and best[path] == end(values):
+                value = beyond(values, end)
+                points += [{**nodes, path: replace(node, value=value)}] if value else []
+    return points
 
 
 def with_tuning(

@@ -10,7 +10,7 @@ from functools import reduce
 from pathlib import Path
 
 from ablate.config import shipped
-from ablate.config.header import Header
+from ablate.config.header import Header, TuneKeys
 from ablate.config.merge import (
     MergeSchema,
     change,
@@ -276,7 +276,11 @@ def _tune(node: Node, mistakes: list[Mistake]) -> dict[str, Node]:
     if not isinstance(node.value, dict) or not node.value:
         mistakes.append(Mistake(node.mark, node.path, "needs a mapping from paths to lists"))
         return {}
-    axes = {k: item for k, item in node.items() if k == "seeds" or _is_axis(k, item, mistakes)}
+    axes = {
+        k: item
+        for k, item in node.items()
+        if k in TuneKeys.model_fields or _is_axis(k, item, mistakes)
+    }
     return {"tune": replace(node, value=axes)}
 
 

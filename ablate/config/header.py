@@ -180,10 +180,15 @@ class Match(Frozen):
         return row not in self.exclude and (self.rows is None or row in self.rows)
 
 
-class TuneSeeds(Frozen):
-    """The keys of ``tune`` that are no paths: the seeds of the tuning runs."""
+class TuneKeys(Frozen):
+    """The keys of ``tune`` that are no paths.
+
+    ``seeds`` are those of the tuning runs; a row whose best number is the least or the largest one
+    tries another beyond it, up to ``extend`` times.
+    """
 
     seeds: Seeds = (1001,)
+    extend: Annotated[int, Field(ge=0, le=8)] = 0
 
 
 class Header(Frozen):
@@ -195,4 +200,4 @@ class Header(Frozen):
     metrics: Metrics = ()
     published: Published | None = None
     match: Match | None = None
-    tune: TuneSeeds | None = None
+    tune: TuneKeys | None = None

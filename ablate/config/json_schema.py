@@ -28,7 +28,7 @@ from ablate.config.header import (
     Measures,
     Negligible,
     Published,
-    TuneSeeds,
+    TuneKeys,
 )
 from ablate.config.merge import model_of
 from ablate.registry import Entry, argument_docs, slots
@@ -48,7 +48,13 @@ def schema() -> Schema:
     }
     ref = {"$ref": "#/$defs/change"}
     tune = {
-        **_object({**axes, "seeds": _seeds(TuneSeeds.model_fields["seeds"])}),
+        **_object(
+            {
+                **axes,
+                "seeds": _seeds(TuneKeys.model_fields["seeds"]),
+                "extend": _of_field(TuneKeys.model_fields["extend"]),
+            }
+        ),
         "minProperties": 1,
         "description": "values to try for every row, the baseline included; "
         "the best on dev is chosen",

@@ -12,7 +12,7 @@ from ablate.config import shipped
 from ablate.config.choices import mistakes_of_choices
 from ablate.config.experiment import RunSpec
 from ablate.config.files import HEADER, override, read
-from ablate.config.header import SEED_BITS, Header
+from ablate.config.header import SEED_BITS, Header, TuneKeys
 from ablate.config.merge import merge, merge_schema, schema_of
 from ablate.config.messages import MistakesError, certain, validated
 from ablate.config.paths import METRICS, with_file_paths
@@ -72,7 +72,7 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
     first_seed = {"seed": header.seeds[0]}
     sections = {key: node for key in ("match", "tune") if (node := tree.get(key))}
     axes = sections["tune"].items() if header.tune else ()
-    grid = {path: tuple(axis.elements) for path, axis in axes if path != "seeds"}
+    grid = {path: tuple(axis.elements) for path, axis in axes if path not in TuneKeys.model_fields}
     experiment = Experiment(
         name=experiment_name(path),
         question=header.question or None,
@@ -84,7 +84,7 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
         metrics=header.metrics,
         published=header.published,
         match=header.match,
-        tune=Tune(grid, header.tune.seeds) if header.tune else None,
+        tune=Tune(grid, header.tune.seeds, header.tune.extend) if header.tune else None,
         sections=sections,
     )
     mistakes += mistakes_of_choices(experiment, requested)
@@ -180,8 +180,8 @@ def mistakes_error(
 def _header(tree: Node, mistakes: list[Mistake]) -> Header | None:
     sections = {key: node for key, node in tree.items() if key in HEADER}
     if (tune := sections.get("tune")) and isinstance(tune.value, dict):
-        seeds = {key: node for key, node in tune.items() if key == "seeds"}
-        sections["tune"] = replace(tune, value=seeds)
+        others = {key: node for key, node in tune.items() if key in TuneKeys.model_fields}
+        sections["tune"] = replace(tune, value=others)
     if metrics := sections.get("metrics"):
         sections["metrics"] = with_file_paths(metrics, METRICS)
     header, more = validated(Header, replace(tree, value=sections), schema_of(Header))

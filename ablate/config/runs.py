@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -44,6 +45,7 @@ class Tune:
 
     axes: dict[str, tuple[Node, ...]] = field(repr=False, compare=False)
     seeds: tuple[int, ...]
+    extend: int = 0  # how often a row whose best number is at an end tries another beyond it
 
     @property
     def n_candidates(self) -> int:
@@ -53,6 +55,34 @@ class Tune:
     def values(self) -> dict[str, list[Any]]:
         """Return the grid as the YAML has it."""
         return {path: [node.as_written() for node in axis] for path, axis in self.axes.items()}
+
+    def ends(self, path: str) -> tuple[float, float] | None:
+        """Return the least and the largest number that a row may try; None if they are none."""
+        values = self.values()[path]
+        if not are_numbers(values):
+            return None
+        for _ in range(self.extend):
+            values = [*values, *filter(None, (beyond(values, min), beyond(values, max)))]
+        return min(values), max(values)
+
+
+def are_numbers(values: Sequence[Any]) -> bool:
+    """Return whether an axis has an order, so that it has ends."""
+    return len(values) > 1 and all(type(value) in (int, float) for value in values)
+
+
+def beyond(values: Sequence[float], end: Callable[[Sequence[float]], float]) -> float | None:
+    """Return the number as far beyond an end (``min`` or ``max``) as the next one is before it.
+
+    Far is by their ratio; None if a number is not positive, or there is no other whole number.
+    """
+    last, rest = end(values), [value for value in values if value != end(values)]
+    if min(values) <= 0 or not rest:
+        return None
+    value = last * (last / end(rest))
+    if all(isinstance(each, int) for each in values):
+        return round(value) if round(value) not in (0, last) else None
+    return float(f"{value:.6g}")
 
 
 @dataclass(frozen=True)

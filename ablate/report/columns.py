@@ -26,7 +26,7 @@ from ablate.report.values import (
 
 # marks: numbers over fewer seeds than there are; an interval of a row's own; diverged runs; what a
 # row had `TOLERANCE` more or less of than the baseline
-PARTIAL, APART, DIVERGED, BEYOND = "†", "‡", "§", "¶"
+PARTIAL, APART, DIVERGED, BEYOND, SMALL = "†", "‡", "§", "¶", "°"
 
 STEPS, TOKENS = "train.steps", "train.target_tokens"
 TOLERANCE = 0.05
@@ -264,7 +264,7 @@ def _intervals(
 
     def cell(_: Summary, each: Difference) -> Cell:
         interval = each.with_sentences if is_of_sentences else each.simultaneous
-        mark = APART if interval and each.method in ("paired", "moderated") else ""
+        mark = APART if interval and each.method == "paired" else ""
         return Cell(interval_text(interval, measure_decimals(metric)), mark=mark)
 
     kind, detail = "interval", "of Δ"
@@ -281,7 +281,8 @@ def _verdicts(results: Results, metric: str) -> Block:
             return Cell(NOTHING)
         if each.method == "divergence as 0":
             return Cell(f"won {each.n_won} of {each.n}")
-        return Cell(str(results.verdict(row.name, metric) or NOTHING))
+        verdict = str(results.verdict(row.name, metric) or NOTHING)
+        return Cell(verdict, mark=SMALL if results.may_be_negligible(row.name, metric) else "")
 
     band = f"±{results.negligible.bleu:g} BLEU"
     return Column("verdict", "verdict", band, kind="verdict"), _compared(results, metric, cell)

@@ -13,7 +13,7 @@ from ablate.report.columns import BEYOND, DIVERGED, PARTIAL
 from ablate.report.results import DECODE_SPEED, MEMORY, TRAIN_SPEED, Results
 from ablate.report.table import Footnote
 from ablate.report.values import TIMES, format_value, measure_name, number, percent_change
-from ablate.report.verdicts import exceptions, intervals
+from ablate.report.verdicts import exceptions, intervals, ranking
 from ablate.wording import and_list, counted, listed, seeds_named
 
 MARKED = f"{BEYOND} marks what differs by more than {columns.TOLERANCE:.0%}"
@@ -33,6 +33,7 @@ def footnotes(experiment: Experiment, results: Results) -> Iterator[Footnote]:
     if experiment.tune is not None:
         yield from _tuned(experiment, experiment.tune)
     yield from exceptions(results)
+    yield from ranking(results)
     yield from _partial(results)
     yield from _reasons(summaries)
     yield from execution(results.records)
@@ -119,18 +120,22 @@ def _tuned(experiment: Experiment, tune: Tune) -> Iterator[Footnote]:
         f"{candidates} {TIMES} {seeds} = {n_runs} of full length for each row, none of which is in "
         "the table"
     )
+    if tune.extend:
+        text += (
+            f"; a row whose best number was the first or the last tried another beyond it, up to "
+            f"{counted(tune.extend, 'time')}"
+        )
     missing = [row.name for row in experiment.rows if set(row.pending) & set(tune.axes)]
     yield Footnote("tuned", text + (f"; not done yet: {and_list(missing)}" if missing else ""))
     edges = [
         f"{name}: {', '.join(rows)}"
-        for name, (path, axis) in axes
-        if all(isinstance(value, int | float) and not isinstance(value, bool) for value in axis)
-        and len(axis) > 1
+        for name, (path, _) in axes
+        if (ends := tune.ends(path))
         and (
             rows := [
                 row.name
                 for row in experiment.rows
-                if row.chosen.get(path) == "tuned" and row.changes[path] in (min(axis), max(axis))
+                if row.chosen.get(path) == "tuned" and row.changes[path] in ends
             ]
         )
     ]

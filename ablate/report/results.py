@@ -24,6 +24,8 @@ TRAIN_SPEED = "speed.train_target_tokens_per_second"
 DECODE_SPEED = "speed.decode_sentences_per_second"
 MEMORY = "memory.train_peak_mib"
 
+_DECIDED = (Verdict.BETTER, Verdict.WORSE)
+
 Texts = Mapping[str, tuple[Sequence[str], Sequence[str]]]  # sources and references by test set
 
 
@@ -135,6 +137,14 @@ class Results:
         difference, is_one = self.difference(row, metric), self.has_one_tokenizer
         return verdict_on(difference, metric or "", self.negligible, has_one_tokenizer=is_one)
 
+    def may_be_negligible(self, row: str, metric: str | None) -> bool:
+        """Return whether the interval of a better or worse row reaches into the band."""
+        difference, is_decided = self.difference(row, metric), self.verdict(row, metric) in _DECIDED
+        if not is_decided or difference is None or difference.simultaneous is None:
+            return False
+        band, ends = dict(self.negligible)[str(metric).rpartition(".")[2]], difference.simultaneous
+        return bool(ends.low < band and ends.high > -band)
+
 
 @dataclass(frozen=True, repr=False)
 class Details:
@@ -169,4 +179,6 @@ def verdict_on(
     band = dict(negligible).get(kind)
     if difference is None or band is None or (kind == "nll" and not has_one_tokenizer):
         return None
+    if difference.method == "same":
+        return Verdict.SAME
     return verdict(difference.simultaneous, band, higher_is_better=higher_is_better(metric))

@@ -70,10 +70,17 @@ def measure_decimals(metric: str) -> int:
 
 
 def interval_text(interval: Interval | None, decimals: int) -> str:
-    """Write an interval of a difference; a dash where there is none."""
+    """Write an interval of a difference; a dash where there is none.
+
+    An end near 0 has as many more decimals as show on which side it lies, three at most.
+    """
     if interval is None:
         return NOTHING
-    return f"[{signed(interval.low, decimals)}, {signed(interval.high, decimals)}]"
+    ends = []
+    for end in (interval.low, interval.high):
+        shown = (n for n in range(decimals, decimals + 4) if not end or round(end, n))
+        ends.append(signed(end, next(shown, decimals)))
+    return f"[{', '.join(ends)}]"
 
 
 def format_value(value: Any, path: str = "") -> str:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from ablate.analysis.comparison import Comparison, Method
 from ablate.analysis.dunnett import POWER
 from ablate.analysis.measures import Verdict
-from ablate.report.columns import APART
+from ablate.analysis.ranking import FALSE_SHARE, discoveries, luck
+from ablate.report.columns import APART, SMALL
 from ablate.report.results import Results
 from ablate.report.table import Footnote
 from ablate.report.values import BLEU_DECIMALS, LOSS_DECIMALS, measure_name, number, of_seeds
@@ -15,6 +16,8 @@ from ablate.wording import and_list, counted
 
 _BLEU = measure_name("bleu")
 _MOST_NAMES = 4
+_MANY_ROWS = 20
+_SOME_LUCK = 0.05  # BLEU
 
 
 def conclusion(results: Results) -> str:
@@ -31,10 +34,7 @@ def conclusion(results: Results) -> str:
         return "The baseline has no result yet: no row can be compared with it."
     if n_seeds == 1:
         return "With one seed no difference can be told from chance: no verdicts."
-    by_bleu, by_loss = (
-        {row: verdict for row in rows if (verdict := results.verdict(row, metric)) is not None}
-        for metric in (results.bleu, results.loss)
-    )
+    by_bleu = _by_row(results, results.bleu)
     parts = _by_bleu(results, by_bleu)
     diverged: dict[int, list[str]] = {}
     for row, seeds in results.diverged.items():
@@ -43,13 +43,7 @@ def conclusion(results: Results) -> str:
         parts.append(f"{and_list(names, _MOST_NAMES)} diverged with {of_seeds(n, n_seeds)}")
     unjudged = [row for row in rows if row not in by_bleu and row not in results.diverged]
     parts += [f"{and_list(unjudged, _MOST_NAMES)} cannot be compared"] if unjudged else []
-    otherwise = [
-        f"{and_list(named, _MOST_NAMES)} {'is' if len(named) == 1 else 'are'} {verdict}"
-        for verdict in (Verdict.BETTER, Verdict.WORSE)
-        if (named := [row for row in _with(by_loss, verdict) if by_bleu.get(row) is not verdict])
-    ]
-    by_nll = f"; by NLL, {' and '.join(otherwise)}" if otherwise else ""
-    return f"By BLEU on {results.sets[0]}, {'; '.join(parts)}{by_nll}."
+    return f"By BLEU on {results.sets[0]}, {'; '.join(parts)}."
 
 
 def _by_bleu(results: Results, verdicts: Mapping[str, Verdict]) -> list[str]:
@@ -58,6 +52,7 @@ def _by_bleu(results: Results, verdicts: Mapping[str, Verdict]) -> list[str]:
         Verdict.BETTER: ("is better than the baseline", "are better than the baseline"),
         Verdict.WORSE: ("is worse than the baseline", "are worse than the baseline"),
         Verdict.NO_DIFFERENCE: (f"differs {less}", f"differ {less}"),
+        Verdict.SAME: ("is the same as the baseline", "are the same as the baseline"),
     }
     parts = []
     for verdict, (one, many) in texts.items():
@@ -70,6 +65,11 @@ def _by_bleu(results: Results, verdicts: Mapping[str, Verdict]) -> list[str]:
         baseline = "it" if parts else "the baseline"
         parts.append(f"{runs} cannot tell {and_list(unknown, _MOST_NAMES)} from {baseline}")
     return parts
+
+
+def _by_row(results: Results, metric: str | None) -> dict[str, Verdict]:
+    rows = [row.name for row in results.summaries[1:]]
+    return {row: known for row in rows if (known := results.verdict(row, metric)) is not None}
 
 
 def _with(verdicts: Mapping[str, Verdict], kind: Verdict) -> list[str]:
@@ -100,6 +100,43 @@ def intervals(results: Results) -> Iterator[Footnote]:
         f"no difference: the interval lies within {band}, which the experiment calls negligible; "
         "better or worse: it does not, and leaves out 0; cannot tell: neither.",
     )
+    if any(results.may_be_negligible(row.name, results.bleu) for row in results.summaries):
+        text = "the interval reaches into that band, so that the difference may be negligible."
+        yield Footnote(SMALL, text)
+    by_bleu, by_loss = (_by_row(results, metric) for metric in (results.bleu, results.loss))
+    otherwise = [
+        f"{and_list(named, _MOST_NAMES)} {'is' if len(named) == 1 else 'are'} {verdict}"
+        for verdict in (Verdict.BETTER, Verdict.WORSE)
+        if (named := [row for row in _with(by_loss, verdict) if by_bleu.get(row) is not verdict])
+    ]
+    if otherwise:
+        text = f"{' and '.join(otherwise)}, by intervals that hold together for NLL alone."
+        yield Footnote("by NLL", text)
+
+
+def ranking(results: Results) -> Iterator[Footnote]:
+    """Yield of a table of many rows what another promise tells, and how lucky its best rows are."""
+    compared, bleu = results.comparison(results.bleu), results.bleu
+    if compared is None or bleu is None or len(compared.differences) < _MANY_ROWS:
+        return
+    told = discoveries(compared)
+    n_better = sum((compared.differences[row].estimate or 0) > 0 for row in told)
+    yield Footnote(
+        "false discoveries",
+        f"by another promise, that one in {1 / FALSE_SHARE:.0f} of the rows so told is wrong "
+        f"(Benjamini and Hochberg 1995), {n_better} are better and {len(told) - n_better} worse.",
+    )
+    n_best = len(_with(_by_row(results, bleu), Verdict.BETTER))
+    values = {
+        row.name: row.metrics[bleu].values for row in results.summaries if bleu in row.metrics
+    }
+    lost = luck(values, n_best) if results.baseline.name in values else None
+    if lost is not None and lost >= _SOME_LUCK:
+        yield Footnote(
+            "winner's curse",
+            f"the {n_best} best rows are {number(lost, BLEU_DECIMALS + 1)} BLEU lower with a seed "
+            "that did not choose them: what stands first in a ranking was lucky, too.",
+        )
 
 
 def exceptions(results: Results) -> Iterator[Footnote]:
@@ -109,17 +146,15 @@ def exceptions(results: Results) -> Iterator[Footnote]:
         return
     by_column = _comparisons_of_columns(results)
     texts = list(_departures(by_column, results.baseline.name))
-    if any(_rows_by(each, "moderated") for each in by_column.values()):
-        levels = [level for each in by_column.values() for level in each.standing_out.values()]
-        low, high = (f"{end:.2g}" for end in (min(levels), max(levels)))
-        level = low if low == high else f"{low} to {high}, depending on the row's runs"
-        texts.append(
-            f"{'other ' if texts else ''}marked intervals are wider: in that column the spread "
-            f"over seeds of the row, or of the baseline, stands out (F test at {level}), so that "
-            "its own variance counts beside the pooled one"
-        )
     if texts:
         yield Footnote(APART, f"{'; '.join(texts)}.")
+    if compared.sharing:
+        rows = and_list(compared.sharing, _MOST_NAMES)
+        yield Footnote(
+            "same weights",
+            f"{rows}: trained to the last bit as a row above, so that the error of training is the "
+            "same; between such rows only that of decoding counts.",
+        )
     texts = []
     if any(each.with_sentences for each in compared.differences.values()):
         texts.append(
@@ -147,8 +182,7 @@ def _held(results: Results, compared: Comparison, n_intervals: int) -> str:
     if set(map(_n_intervals, _comparisons_of_columns(results).values())) - {0, n_intervals}:
         rows = "all of a column hold together"
     text = f"95% CI: {rows} with that probability"
-    critical = compared.family.critical
-    if compared.sd is None or critical is None:
+    if compared.sd is None or compared.family.critical is None:
         return f"{text}; each is of a row's own paired differences, with Šidák's constant."
     sd = f"± {number(compared.sd, BLEU_DECIMALS + 1)} BLEU"
     loss = results.comparison(results.loss)
@@ -156,9 +190,9 @@ def _held(results: Results, compared: Comparison, n_intervals: int) -> str:
         unit = "nats" if results.has_one_tokenizer else "bits per character"
         sd += f" and ± {number(loss.sd, LOSS_DECIMALS)} {unit}"
     text += (
-        f" (row + seed + error, Dunnett's distribution, constant {critical:.2f}). The error of one "
-        f"run, pooled over rows, has a standard deviation of {sd} ({counted(compared.df, 'degree')}"
-        " of freedom)."
+        " (row + seed + error, each row's variance moderated by the pooled one, Dunnett's "
+        f"distribution). The error of one run, pooled over rows, has a standard deviation of {sd} "
+        f"({counted(compared.df, 'degree')} of freedom)."
     )
     least = compared.detectable
     if least is None:
@@ -176,7 +210,7 @@ def _departures(by_column: Mapping[str, Comparison], baseline: str) -> Iterator[
     }
     of_baseline = [name for name in departing if baseline in by_column[name].departed]
     if of_baseline:
-        marked = [name for name, each in by_column.items() if _rows_by(each, "paired", "moderated")]
+        marked = [name for name, each in by_column.items() if _rows_by(each, "paired")]
         of_columns = "" if marked == [_BLEU] else f" of {and_list(of_baseline)}"
         yield (
             "the baseline's spread over seeds departs from that of the rows (F test at 0.1%), so "

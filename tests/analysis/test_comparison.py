@@ -10,27 +10,39 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ablate.analysis.comparison import Interaction, Quadruple, compare, interaction
+from ablate.analysis import spreads
+from ablate.analysis.comparison import (
+    Comparison,
+    Interaction,
+    Quadruple,
+    compare,
+    interaction,
+)
 from ablate.analysis.dunnett import critical_value, sidak_value, single_value
 from ablate.analysis.spreads import slack
 from ablate.analysis.statistics import Interval
+from ablate.analysis.two_way import two_way
 
 Values = dict[str, dict[int, float]]
 
 
-def table(n_rows: int, n_seeds: int, *, spreads: Mapping[int, float] | None = None) -> Values:
-    """Return a table; without ``spreads`` the rows have errors of the same size."""
+def table(n_rows: int, n_seeds: int, *, factors: Mapping[int, float] | None = None) -> Values:
+    """Return a table; without ``factors`` the rows have errors of the same size."""
     rng = np.random.default_rng(4)
     of_seeds = rng.normal(size=n_seeds)
     rows = {}
     for row in range(n_rows):
         errors = rng.normal(size=n_seeds)
-        if spreads is None and n_seeds > 1:
+        if factors is None and n_seeds > 1:
             errors *= 1 / (errors - errors.mean()).std()
-        errors *= (spreads or {}).get(row, 1.0)
+        errors *= (factors or {}).get(row, 1.0)
         name = "baseline" if row == 0 else f"row_{row}"
         rows[name] = dict(enumerate(40 + row + of_seeds + errors, start=1))
     return rows
+
+
+def cells(values: Values) -> np.ndarray:
+    return np.array([list(of_row.values()) for of_row in values.values()])
 
 
 def known(value: float | None) -> float:
@@ -46,20 +58,20 @@ def high(interval: Interval | None) -> float:
 def test_a_whole_table_has_dunnetts_intervals_around_the_mean_differences() -> None:
     values = table(5, 3)
     compared = compare(values)
-    constant = critical_value([math.sqrt(0.5)] * 4, 8, 0.95 ** slack(4, 8))
+    shared = critical_value([math.sqrt(0.5)] * 4, 8, 0.95 ** slack(4, 8))
     assert compared.df == 8
-    assert compared.sd is not None
-    assert compared.family.critical == pytest.approx(constant)
+    assert compared.family.critical == pytest.approx(shared)
+    of_rows = spreads.errors(two_way(np.ones((5, 3))), cells(values))
     for row, each in compared.differences.items():
         pairs = [values[row][seed] - values["baseline"][seed] for seed in (1, 2, 3)]
-        error = compared.sd * math.sqrt(2 / 3)
-        assert each.method == "two-way"
-        assert (each.n, each.df) == (3, 8)
+        error, df = (float(column[int(row[-1]) - 1]) for column in (of_rows.standard, of_rows.df))
+        constant = float(stats.t.isf(stats.t.sf(shared, 8), df))
+        assert (each.method, each.n, each.df) == ("moderated", 3, df)
         assert each.estimate == pytest.approx(np.mean(pairs))
         assert each.standard_error == pytest.approx(error)
         assert each.simultaneous is not None
         assert each.simultaneous.high == pytest.approx(np.mean(pairs) + constant * error)
-        assert high(each.single) == pytest.approx(np.mean(pairs) + single_value(8) * error)
+        assert high(each.single) == pytest.approx(np.mean(pairs) + single_value(df) * error)
         is_different = each.simultaneous.low > 0 or each.simultaneous.high < 0
         assert (known(each.p) < 0.05) == is_different
         assert each.n_won == sum(pair > 0 for pair in pairs)
@@ -90,7 +102,7 @@ def test_a_row_without_a_seed_of_the_baseline_is_compared_by_way_of_the_others()
     values["baseline"] = {seed: values["baseline"][seed] for seed in (1, 2)}
     values["row_1"] = {seed: values["row_1"][seed] for seed in (3, 4)}
     each = compare(values).differences["row_1"]
-    assert (each.n, each.method) == (0, "two-way")
+    assert (each.n, each.method) == (0, "moderated")
     through = [
         np.mean([values[row][s] - values["row_2"][s] for s in values[row]]) for row in values
     ]
@@ -100,7 +112,7 @@ def test_a_row_without_a_seed_of_the_baseline_is_compared_by_way_of_the_others()
 
 
 def test_a_row_whose_spread_departs_has_an_interval_of_its_own() -> None:
-    values = table(6, 4, spreads={3: 40.0})
+    values = table(6, 4, factors={3: 40.0})
     compared = compare(values)
     assert compared.departed == ("row_3",)
     assert compared.df == 4 * 3  # of the five rows that remain
@@ -110,19 +122,18 @@ def test_a_row_whose_spread_departs_has_an_interval_of_its_own() -> None:
     assert each.df == 3
     assert each.standard_error == pytest.approx(np.std(pairs, ddof=1) / 2)
     own = (high(each.simultaneous) - np.mean(pairs)) / (np.std(pairs, ddof=1) / 2)
-    assert single_value(3) < own < sidak_value(5, 3)
+    assert single_value(3) < own < sidak_value(5, 3, 0.95 ** slack(4, 12))
     others = [value for row, value in compared.differences.items() if row != "row_3"]
-    assert {other.method for other in others} <= {"two-way", "moderated"}
-    assert {o.df for o in others if o.method == "two-way"} == {12}
+    assert {other.method for other in others} == {"moderated"}
 
 
 def test_two_rows_that_depart_are_both_seen() -> None:
-    values = table(9, 5, spreads={3: 40.0, 7: 60.0})
+    values = table(9, 5, factors={3: 40.0, 7: 60.0})
     assert compare(values).departed == ("row_3", "row_7")
 
 
 def test_where_the_baseline_departs_every_row_is_by_itself() -> None:
-    compared = compare(table(6, 4, spreads={0: 40.0}))
+    compared = compare(table(6, 4, factors={0: 40.0}))
     assert compared.departed == ("baseline",)
     assert {each.method for each in compared.differences.values()} == {"paired"}
     assert {each.df for each in compared.differences.values()} == {3}
@@ -179,17 +190,16 @@ def test_any_table_is_solved_by_least_squares() -> None:
         target = np.array([value for *_, value in cells])
         solution, residual, rank, _ = np.linalg.lstsq(design, target)
         df = len(cells) - int(rank)
-        error = np.sqrt(residual[0] / df * np.diag(np.linalg.inv(design.T @ design)))
         compared = compare(values)
+        if compared.departed:
+            continue
+        assert compared.df == df
+        assert known(compared.sd) ** 2 == pytest.approx(residual[0] / df)
         for number, (row, each) in enumerate(compared.differences.items(), start=n_seeds):
-            if each.method != "two-way":
-                continue
             pairs = [v - values["baseline"][s] for s, v in values[row].items()]
             assert each.estimate == pytest.approx(solution[number])
             assert (each.n, each.n_won) == (len(pairs), sum(pair > 0 for pair in pairs))
-            assert each.df == df
-            assert each.standard_error == pytest.approx(error[number])
-            half = float(stats.t.ppf(0.975, df)) * error[number]
+            half = float(stats.t.ppf(0.975, each.df)) * known(each.standard_error)
             assert high(each.single) == pytest.approx(solution[number] + half)
             n_intervals += 1
     assert n_intervals > 60
@@ -240,11 +250,12 @@ def test_what_can_be_detected_is_of_the_pairs_done_and_found_in_4_of_5_tables() 
     compared = compare(values)
     whole = compared.detectable
     assert whole is not None
-    assert whole.low == pytest.approx(whole.high)
-    each = compared.differences["row_1"]
-    critical, shift = known(each.critical), whole.high / known(each.standard_error)
-    power = stats.nct.sf(critical, each.df, shift) + stats.nct.cdf(-critical, each.df, shift)
-    assert power == pytest.approx(0.8, abs=1e-4)
+    assert 1 < whole.high / whole.low < 1.5
+    by_error = sorted(compared.differences.values(), key=lambda each: known(each.standard_error))
+    for each, detected in ((by_error[0], whole.low), (by_error[-1], whole.high)):
+        critical, shift = known(each.critical), detected / known(each.standard_error)
+        power = stats.nct.sf(critical, each.df, shift) + stats.nct.cdf(-critical, each.df, shift)
+        assert power == pytest.approx(0.8, abs=1e-4)
     for seed in (2, 3, 4):
         del values["row_1"][seed]
     partial = compare(values).detectable
@@ -267,6 +278,97 @@ def test_a_row_that_departs_needs_two_pairs_for_an_interval(n_pairs: int) -> Non
     pairs = [values["wild"][seed] - values["baseline"][seed] for seed in (5, 6)]
     assert (each.method, each.single is not None) == ("paired", True)
     assert each.standard_error == pytest.approx(np.std(pairs, ddof=1) / 2**0.5)
+
+
+def decoded(values: Values, row: str, name: str, *, sd: float = 0.1) -> None:
+    """Add a row with the weights of another, and an error of decoding."""
+    rng = np.random.default_rng(list(name.encode()))
+    values[name] = {seed: value + 0.3 + sd * rng.normal() for seed, value in values[row].items()}
+
+
+def estimate_and_error(compared: Comparison, *rows: str) -> list[tuple[float | None, ...]]:
+    each = compared.differences
+    return [(each[row].estimate, each[row].standard_error, each[row].df) for row in rows]
+
+
+def test_rows_with_the_weights_of_the_baseline_are_compared_without_the_error_of_training() -> None:
+    values = table(5, 3)
+    without, names = compare(values), ("greedy", "wide", "sample")
+    for name in names:
+        decoded(values, "baseline", name)
+    compared = compare(values, trained_by=dict.fromkeys(names, "baseline"))
+    rows = ("row_1", "row_2", "row_3", "row_4")
+    assert estimate_and_error(compared, *rows) == estimate_and_error(without, *rows)
+    assert (compared.sd, compared.df, compared.sharing) == (without.sd, without.df, names)
+    for name in names:
+        each = compared.differences[name]
+        paired = stats.ttest_rel(list(values[name].values()), list(values["baseline"].values()))
+        single = paired.confidence_interval(0.95)
+        assert (each.method, each.df) == ("shared", 2)
+        assert each.single is not None
+        assert (each.single.low, each.single.high) == pytest.approx((single.low, single.high))
+    assert compared.family.n_separate == 3
+    assert known(compared.family.critical) > known(without.family.critical)
+    assert known(compared.differences["greedy"].standard_error) < 0.2
+    trained_again = compare(values)  # as if they had errors of their own
+    assert known(trained_again.sd) < 0.9 * known(compared.sd)
+
+
+def test_a_row_with_the_weights_of_another_stands_in_its_place() -> None:
+    values = table(5, 3)
+    without = compare(values)
+    decoded(values, "row_2", "row_2 greedy")
+    compared = compare(values, trained_by={"row_2 greedy": "row_2"})
+    rows = ("row_1", "row_2", "row_3", "row_4")
+    assert estimate_and_error(compared, *rows) == estimate_and_error(without, *rows)
+    instead = {row if row != "row_2" else "row_2 greedy": of for row, of in values.items()}
+    instead["row_2 greedy"] = values["row_2 greedy"]
+    alone = compare({row: instead[row] for row in list(instead)[:5]})
+    ours, theirs = (estimate_and_error(each, "row_2 greedy")[0] for each in (compared, alone))
+    assert ours == pytest.approx(theirs)
+
+
+def test_rows_that_all_have_one_training_have_intervals_of_their_own_pairs() -> None:
+    values = table(4, 3)
+    compared = compare(values, trained_by=dict.fromkeys(list(values)[1:], "baseline"))
+    assert compared.sd is None
+    assert {each.method for each in compared.differences.values()} == {"shared"}
+    for each in compared.differences.values():
+        half = high(each.simultaneous) - known(each.estimate)
+        assert half == pytest.approx(sidak_value(3, 2) * known(each.standard_error))
+
+
+def test_a_row_with_the_weights_and_values_of_the_baseline_is_the_same() -> None:
+    values = table(5, 3)
+    without = compare(values)
+    values["twin"] = dict(values["baseline"])
+    compared = compare(values, trained_by={"twin": "baseline"})
+    twin = compared.differences["twin"]
+    assert (twin.method, twin.estimate, twin.n, twin.simultaneous) == ("same", 0.0, 3, None)
+    assert compared.family == without.family
+    del compared.differences["twin"]  # type: ignore[attr-defined]
+    assert compared.differences == without.differences
+
+
+def test_a_row_whose_pairs_with_the_baseline_are_missing_is_not_the_same() -> None:
+    values = table(4, 4)
+    values["apart"] = {}
+    assert compare(values, trained_by={"apart": "baseline"}).differences["apart"].method == "none"
+
+
+def test_an_interaction_of_rows_that_share_weights_has_the_error_of_its_own_values() -> None:
+    values = {**_values(3), **{f"row {n}": of for n, of in enumerate(_values(9).values())}}
+    decoded(values, "second", "both", sd=0.01)
+    decoded(values, "neither", "first", sd=0.01)
+    compared = compare(
+        {row: values[row] for row in reversed(values)},
+        trained_by={"both": "second", "first": "neither"},
+    )
+    actual = interaction(ROWS, values, compared)
+    assert actual is not None
+    assert actual.interval is not None
+    assert actual.interval.high - actual.interval.low < 0.2
+    assert known(compared.sd) > 0.05
 
 
 ROWS: Quadruple = ("both", "first", "second", "neither")

@@ -45,7 +45,7 @@ def test_intervals_and_p_values_are_those_of_scipy() -> None:
     df = 4 + sum(map(len, rows)) - 4
     loadings = [math.sqrt(len(row) / (len(row) + 4)) for row in rows]
     family = Family(tuple(loadings), df)
-    ours = [family.p(abs(statistic)) for statistic in theirs.statistic]
+    ours = [family.p_of(abs(statistic), family.df) for statistic in theirs.statistic]
     np.testing.assert_allclose(ours, theirs.pvalue, atol=1e-3)
     ends = theirs.confidence_interval(0.95)
     estimates = [row.mean() - control.mean() for row in rows]
@@ -114,18 +114,18 @@ def test_constants_of_tables_with_missing_cells_are_conservative(
 def test_an_adjusted_p_is_5_percent_just_at_the_constant() -> None:
     family = Family((BALANCED,) * 4, 8, n_separate=1)
     assert family.critical is not None
-    assert family.p(family.critical) == pytest.approx(0.05, abs=1e-6)
-    assert family.p_separate(family.critical_separate(2), 2) == pytest.approx(0.05, abs=1e-6)
-    assert family.p(0.0) == 1
-    assert family.p(math.inf) == pytest.approx(0, abs=1e-9)
-    assert family.p_separate(math.inf, 2) == pytest.approx(0, abs=1e-9)
+    assert family.p_of(family.critical, family.df) == pytest.approx(0.05, abs=1e-6)
+    assert family.p_of(family.critical_of(2), 2) == pytest.approx(0.05, abs=1e-6)
+    assert family.p_of(0.0, family.df) == 1
+    assert family.p_of(math.inf, family.df) == pytest.approx(0, abs=1e-9)
+    assert family.p_of(math.inf, 2) == pytest.approx(0, abs=1e-9)
 
 
 def test_a_comparison_apart_has_a_family_without_a_shared_error_too() -> None:
     family = Family((), 0, n_separate=3)
     assert family.critical is None
-    assert family.critical_separate(4) == pytest.approx(sidak_value(3, 4))
-    assert family.p_separate(family.critical_separate(4), 4) == pytest.approx(0.05)
+    assert family.critical_of(4) == pytest.approx(sidak_value(3, 4))
+    assert family.p_of(family.critical_of(4), 4) == pytest.approx(0.05)
 
 
 def test_a_comparison_apart_makes_the_constant_larger() -> None:

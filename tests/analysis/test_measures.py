@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -120,10 +119,7 @@ def test_intervals_for_new_sentences_add_what_the_sentences_owe(kind: str) -> No
         ]
         error, df = crossed_error(each.standard_error, each.df, np.stack(of_seeds))
         n_wider += error > 1.001 * each.standard_error
-        constant = replace(compared.family, df=df).critical
-        if each.method != "two-way":
-            constant = compared.family.critical_separate(df)
-        assert constant is not None
+        constant = compared.family.critical_of(df)
         low, high = (each.estimate + sign * constant * error for sign in (-1, 1))
         ends = each.with_sentences.low, each.with_sentences.high
         assert ends == pytest.approx((low, high), rel=2e-3)  # degrees of freedom have three digits

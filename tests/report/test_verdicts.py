@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ablate.analysis.comparison import Comparison
+from ablate.analysis.statistics import Interval
 from ablate.config import Experiment, load
 from ablate.report import Table, tabulate
-from ablate.report.values import MINUS, NOTHING, signed
+from ablate.report.values import MINUS, NOTHING, interval_text, signed
 from tests.report import made_up
 from tests.report.made_up import notes, texts
 
@@ -55,7 +60,47 @@ def test_verdicts_follow_from_the_intervals_and_what_is_negligible(
     assert [c.detail for c in laid_out.columns if c.key == "verdict"] == ["±4 BLEU"]
 
 
-def test_the_conclusion_says_more_where_the_loss_does_and_counts_no_seed_that_is_not_done(
+def test_a_decided_row_whose_interval_reaches_into_the_band_is_marked(
+    tmp_path: Path, records: made_up.Records
+) -> None:
+    _shift(records, learned=-2.2, literal=1.4, heads_1=0.0)
+    head = f"negligible: {{bleu: 2, nll: 1}}\n{made_up.HEAD}"
+    laid_out = tabulate(made_up.experiment(tmp_path, head=head), records)
+    assert texts(laid_out, "verdict") == ["", "worse°", "no difference", "no difference"]
+    assert marks(laid_out, "verdict") == ["", "°", "", ""]
+    assert notes(laid_out)["°"].startswith("the interval reaches into that band")
+    _shift(records, learned=-5.0)
+    laid_out = tabulate(made_up.experiment(tmp_path, head=head), records)
+    assert marks(laid_out, "verdict") == [""] * 4
+    assert "°" not in notes(laid_out)
+
+
+def test_an_end_of_an_interval_near_0_shows_its_side() -> None:
+    assert interval_text(Interval(-1.52, -0.004), 1) == f"[{MINUS}1.5, {MINUS}0.004]"
+    assert interval_text(Interval(0.049, 2.0), 1) == "[+0.05, +2.0]"
+    assert interval_text(Interval(-0.00004, 0.0), 1) == "[0.0, 0.0]"
+
+
+def test_a_table_of_many_rows_says_how_lucky_its_best_rows_are(tmp_path: Path) -> None:
+    variants = "".join(f"  {n}: {{training.steps: {100 + n}}}\n" for n in range(20))
+    file = tmp_path / "many.yaml"
+    file.write_text(f"{made_up.HEAD}seeds: [1, 2, 3]\nvariants:\n{variants}", encoding="utf-8")
+    experiment, rng = load(file), np.random.default_rng(0)
+    records = {
+        (row.name, seed): made_up.record("a", seed) for row in experiment.rows for seed in SEEDS
+    }
+    for number, row in enumerate(experiment.rows):
+        for seed in SEEDS:
+            bleu = 30.0 + 2.0 * (number > 10) + rng.normal(0, 0.3)
+            records[row.name, seed]["test"]["test"]["bleu"] = bleu
+    found = notes(tabulate(experiment, records))
+    assert "10 are better and" in found["false discoveries"]
+    assert re.match(r"the 10 best rows are 0\.\d\d BLEU lower", found["winner's curse"])
+    few = replace(experiment, rows=experiment.rows[:20])
+    assert not {"false discoveries", "winner's curse"} & notes(tabulate(few, records)).keys()
+
+
+def test_a_footnote_says_what_the_loss_tells_and_the_conclusion_counts_no_seed_that_is_not_done(
     experiment: Experiment, records: made_up.Records
 ) -> None:
     _shift(records, spread=3.0, learned=0.0, literal=0.0, heads_1=0.0)
@@ -63,11 +108,31 @@ def test_the_conclusion_says_more_where_the_loss_does_and_counts_no_seed_that_is
         nll = records["baseline", seed]["test"]["test"]["nll"]
         more = {"baseline": 0.0, "learned": 0.3}.get(row, 0.001 * seed)
         records[row, seed]["test"]["test"]["nll"] = nll + more
-    unknown = "cannot tell learned, literal and heads_1 from the baseline; by NLL, learned is worse"
-    assert tabulate(experiment, records).conclusion == f"By BLEU on test, 3 seeds {unknown}."
+    unknown = "cannot tell learned, literal and heads_1 from the baseline"
+    actual_table = tabulate(experiment, records)
+    assert actual_table.conclusion == f"By BLEU on test, 3 seeds {unknown}."
+    assert notes(actual_table)["by NLL"].startswith("learned is worse, by intervals that hold")
     del records["heads_1", 3]
     actual = tabulate(experiment, records).conclusion
     assert actual.startswith(f"By BLEU on test, the runs that are done {unknown}")
+
+
+def test_rows_with_weights_in_common_are_named_and_a_twin_of_the_baseline_is_the_same(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    for (row, seed), record in records.items():
+        weights = f"{'baseline' if row in ('learned', 'literal') else row} {seed}"
+        record["files"] = {"model.safetensors": {"bytes": 1, "sha256": weights}}
+        if row == "learned":
+            record["test"] = copy.deepcopy(records["baseline", seed]["test"])
+    table = tabulate(experiment, records)
+    assert texts(table, "verdict")[1] == "same as the baseline"
+    assert notes(table)["same weights"].startswith("learned and literal: trained to the last bit")
+    assert "learned is the same as the baseline" in table.conclusion
+    assert bleu_of(table).differences["literal"].method == "shared"
+    records["literal", 2]["files"] = {}
+    records["learned", 1]["files"]["model.safetensors"]["sha256"] = "others"
+    assert notes(tabulate(experiment, records))["same weights"].startswith("literal: trained")
 
 
 def test_what_is_not_done_is_counted_and_marked(broken: Table) -> None:
@@ -185,16 +250,15 @@ def test_the_first_footnotes_say_how_to_read_the_table(
     compared = bleu_of(whole)
     text = notes(whole)["intervals"]
     assert "all 3 of a column hold together" in text
-    assert f"Dunnett's distribution, constant {compared.family.critical:.2f}" in text
+    assert "each row's variance moderated by the pooled one, Dunnett's distribution" in text
     assert f"± {compared.sd:.2f} BLEU" in text
     assert "6 degrees of freedom" in text
-    assert compared.detectable is not None
-    assert f"a true difference of {compared.detectable.high:.1f} BLEU" in text
+    assert (found := compared.detectable) is not None
+    assert f"a true difference of {found.low:.1f} to {found.high:.1f} BLEU" in text
     del records["literal", 2]
     records["learned", 1]["test"]["test"]["nll"] = math.inf  # one interval less in its column
     partial = tabulate(experiment, records)
-    least = bleu_of(partial).detectable
-    assert least is not None
+    assert (least := bleu_of(partial).detectable) is not None
     text = notes(partial)["intervals"]
     assert text.startswith("95% CI: all of a column hold together with that probability")
     assert f"of {least.low:.1f} to {least.high:.1f} BLEU" in text

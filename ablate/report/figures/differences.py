@@ -21,13 +21,14 @@ _FACES = {  # marker, edge and inside: verdicts can be told apart without colour
     Verdict.WORSE: ("v", style.COLOURS[1], style.COLOURS[1]),
     Verdict.NO_DIFFERENCE: ("s", style.SOFT, style.SOFT),
     Verdict.CANNOT_TELL: ("o", style.INK, "white"),
+    Verdict.SAME: ("s", style.SOFT, style.SOFT),
     None: ("D", style.SOFT, "white"),
 }
 _TITLE = "Differences from the baseline, with intervals and seeds"
 _LEGEND = (
     "thick: 95% interval of the row by itself; thin: of all rows at once; dots: seeds; shaded: "
-    "negligible; \u25b2 better, \u25bc worse, \u25a0 no difference that matters, \u25cb cannot "
-    "tell, \u25c7 none of these"
+    "negligible; \u25b2 better, \u25bc worse, \u25a0 no difference that matters, or none; "
+    "\u25cb cannot tell, \u25c7 none of these"
 )
 
 

@@ -36,6 +36,7 @@ _SPECIAL = {
     "‡": r"$^\ddagger$",
     "§": r"\S{}",
     "¶": r"\P{}",
+    "°": r"$^\circ$",
     "∞": r"$\infty$",
     NOTHING: "--",
     "·": r"$\cdot$",
@@ -50,7 +51,7 @@ _SYMBOLS = {
     "P_drop": r"$P_{\mathrm{drop}}$",
     "ε_ls": r"$\epsilon_{\mathrm{ls}}$",
 }
-_MARKS = ("†", "‡", "§", "¶")
+_MARKS = ("†", "‡", "§", "¶", "°")
 # labels of the footnotes that are printed, besides the marks and the signatures of columns; the
 # others are comments in the file
 _SHORT = ("trial", "layout", "seed", "seeds", "BLEU", "published")

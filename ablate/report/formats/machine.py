@@ -113,6 +113,7 @@ class Json(TableFormat):
                 "critical": compared.family.critical,
                 "detectable": _ends(compared.detectable),
                 "departed": list(compared.departed),
+                "sharing": list(compared.sharing),
                 "diverged": list(compared.diverged),
             }
             for name, compared in results.comparisons.items()
