@@ -4,22 +4,25 @@
     for name in parts narang averaging small_corpus depth    # the runs themselves, in some hours
         do ablate run registered/$name --no-probe; done
     python benchmarks/claims.py
+    python benchmarks/claims.py --register FILE --sd 1.6   # before the file is committed
 
 Each results/registered/claims*.yaml is a registration: claims and the rules by which they are
 judged, committed before any of their runs, and never changed. Nothing of a registration is judged
 before all of its runs are done, since the rules adjust p values for all of its claims together.
-Prints the counts and writes docs/claims.md, and beside each file the outcomes of its claims.
+Prints the counts and writes docs/claims.md, and beside each file the outcomes of its claims. With
+``--register`` refuses a file with a claim that its seeds are not expected to tell.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +32,8 @@ import yaml
 from scipy import stats
 
 from ablate import api, config
+from ablate.analysis.dunnett import single_value, smallest_detectable
+from ablate.analysis.statistics import t_quantile
 from ablate.errors import StoreError
 from ablate.store import FINISHED, write_whole
 
@@ -48,11 +53,29 @@ layers of width 64 on the synthetic corpus, half a minute of one core, where not
 so a claim that fails here may well be true of the models that it was made about.
 
 Differences are in BLEU unless a unit is named; brackets hold Student's 95% interval of the paired
-difference; p is Holm's, over all claims of the registration that have a direction.
+difference; p is Holm's, over all claims of the registration that have a direction. Two columns are
+exploratory, and judge nothing: *could find* is the smallest true difference that so many pairs,
+spread as these are, tell from 0 at Holm's first step with a probability of 80%; *table* is the
+verdict of the experiment's own table, whose intervals hold together for its rows alone
+([statistics.md](statistics.md)).
 
 The records of all runs are in `results/registered/*/runs.tar.xz`. `ablate runs restore
 results/registered/*/runs.tar.xz` puts them into a folder of results, and `python
 benchmarks/claims.py` writes this page from them.
+"""
+
+MISSTATED = """\
+## What was registered badly
+
+A registration is never changed; what we would not write again stands here.
+
+- **multi-query**: Shazeer 2019 (Table 1) widens the feed-forward layers, so that parameters are
+  equal, and has a test BLEU of 27.5 against 27.7 by greedy search and of 28.5 against 28.4 by a
+  beam of 4; our row is smaller by the keys and values that it lacks.
+- **Narang et al. 2021**: ten of the margins are below 0.2, from single runs, where these seeds find
+  many times as much. The early loss of that paper, the mean of five runs, is the better target.
+- **Admin and B2T** are trained at the learning rate that suits Pre-LN, at which they hardly learn;
+  at a fifth of it they do ([depth_rate](../results/registered/depth_rate/table.md)).
 """
 
 Records = Mapping[tuple[str, int], Mapping[str, Any]]
@@ -149,13 +172,14 @@ def commit_of(file: Path) -> str:
 
 def registrations() -> list[Registration]:
     """Read all files of claims."""
-    read = []
-    for file in sorted(REGISTERED.glob("claims*.yaml")):
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-        claims = [Claim(**claim) for claim in content["claims"]]
-        title = content.get("title", "Single parts")
-        read.append(Registration(file, title, claims, content["learned"]["at_least"]))
-    return read
+    return [_registration(file) for file in sorted(REGISTERED.glob("claims*.yaml"))]
+
+
+def _registration(file: Path) -> Registration:
+    content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    claims = [Claim(**claim) for claim in content["claims"]]
+    title = content.get("title", "Single parts")
+    return Registration(file, title, claims, content["learned"]["at_least"])
 
 
 @dataclass(frozen=True)
@@ -187,6 +211,8 @@ class Judged:
         score: BLEU of the row it is compared with, the mean over seeds.
         p_adjusted: Holm's, over all claims with a direction; None for claims of equality.
         verdict: by the registered rules.
+        detectable: the true difference that these pairs find with a probability of 80%.
+        table: the verdict of the experiment's table; None where it compares other rows.
     """
 
     claim: Claim
@@ -194,6 +220,8 @@ class Judged:
     score: float | None
     p_adjusted: float | None
     verdict: Verdict
+    detectable: float | None = None
+    table: str | None = None
 
 
 def value_of(record: Mapping[str, Any], measure: str) -> float:
@@ -283,8 +311,35 @@ def judge(claims: Sequence[Claim], records: Mapping[str, Records], learned: floa
         verdict: Verdict = "not judged"
         if effect is not None and has_learned:
             verdict = verdict_of(claim, effect, adjusted.get(i))
-        judged.append(Judged(claim, effect, score, adjusted.get(i), verdict))
+        found = detectable(effect, len(directed)) if i in adjusted and effect else None
+        judged.append(Judged(claim, effect, score, adjusted.get(i), verdict, found))
     return judged
+
+
+def detectable(effect: Effect, n_claims: int) -> float | None:
+    """Return the difference that Holm's first step finds with a probability of 80%."""
+    df = effect.n - 1
+    error = (effect.high - effect.low) / 2 / single_value(df)
+    return smallest_detectable(error, t_quantile(ALPHA / 2 / n_claims, df), df) if error else None
+
+
+def untold(registration: Registration, sd: float) -> dict[str, float]:
+    """Return the claims that their seeds are not expected to tell, with what these could find.
+
+    Args:
+        registration: with the claims.
+        sd: standard deviation of a paired difference, in BLEU.
+    """
+    n_claims = sum(claim.direction != "equal" for claim in registration.claims)
+    untold = {}
+    for claim in registration.claims:
+        n = len(config.load(_path(claim.experiment)).seeds)
+        half = single_value(n - 1) * sd / math.sqrt(n)
+        least = detectable(Effect(0.0, -half, half, 1.0, n), n_claims)
+        is_directed = claim.direction != "equal" and claim.measure not in UNITS
+        if is_directed and claim.margin and least and claim.margin < least:
+            untold[claim.claim] = least
+    return untold
 
 
 def _score(claim: Claim, records: Records) -> float | None:
@@ -300,7 +355,18 @@ def main() -> int:
     """Judge, print and write; return 0, or 1 while runs are missing."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--results", type=Path, default=ROOT / "results")
+    parser.add_argument("--register", type=Path, help="a file of claims that is not committed yet")
+    parser.add_argument(
+        "--sd", type=float, default=1.6 * 2**0.5, help="of paired differences, BLEU"
+    )
     options = parser.parse_args()
+    if options.register:
+        refused = untold(_registration(options.register), options.sd)
+        for name, least in refused.items():
+            sys.stdout.write(
+                f"{name}: its seeds find {least:.1f} BLEU, which is more than claimed\n"
+            )
+        return int(bool(refused))
     parts, is_whole = [HEAD], True
     for registration in registrations():
         names = registration.experiments
@@ -316,7 +382,11 @@ def main() -> int:
             )
             parts += [_heading(registration, commit), state, ""]
         else:
-            judged = judge(registration.claims, records, registration.learned)
+            tables = {name: _verdicts(name, options.results) for name in names}
+            judged = [
+                replace(one, table=tables[one.claim.experiment].get(_key(one.claim)))
+                for one in judge(registration.claims, records, registration.learned)
+            ]
             state = f"Of {_counts(judged)}."
             parts += [_heading(registration, commit), state, "", *_section(judged)]
             plain = {"registered": commit, "claims": [asdict(one) for one in judged]}
@@ -324,13 +394,29 @@ def main() -> int:
                 registration.outcomes, json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
             )
         sys.stdout.write(f"{registration.title}: {state}\n")
-    parts += pruning.section(commit_of(pruning.CLAIM))
+    parts += [MISSTATED, *pruning.section(commit_of(pruning.CLAIM))]
     write_whole(PAGE, "\n".join(parts))
     return int(not is_whole)
 
 
 def _path(name: str) -> Path:
     return ROOT / "experiments" / f"{name}.yaml"
+
+
+def _key(claim: Claim) -> tuple[str, str]:
+    return (claim.row, claim.measure) if claim.against == "baseline" else ("", "")
+
+
+def _verdicts(name: str, results: Path) -> dict[tuple[str, str], str]:
+    """Return the verdicts of an experiment's table, by row and measure."""
+    of_table = api.report(_path(name), results=results).table.results
+    assert of_table is not None, "it is the table of runs"
+    verdicts = {
+        (row.name, metric): of_table.verdict(row.name, metric)
+        for row in of_table.summaries[1:]
+        for metric in of_table.comparisons
+    }
+    return {key: str(verdict) for key, verdict in verdicts.items() if verdict}
 
 
 def _records(name: str, results: Path) -> Records:
@@ -363,8 +449,8 @@ def _heading(registration: Registration, commit: str) -> str:
 def _section(judged: Sequence[Judged]) -> list[str]:
     scores = {one.claim.experiment: one.score for one in judged if one.score is not None}
     return [
-        "| claim | published | here | p | n | verdict |",
-        "|---|---:|---:|---:|---:|---|",
+        "| claim | published | here | p | n | verdict | could find | table |",
+        "|---|---:|---:|---:|---:|---|---:|---|",
         *map(_line, judged),
         "",
         "Sources:",
@@ -385,13 +471,14 @@ def _line(one: Judged) -> str:
     if claim.margin:
         stated += f" {'within' if stated == 'equal' else 'by'} {claim.margin:g}{unit}"
     if effect is None:
-        return f"| {claim.claim} | {stated} | | | 0 | {one.verdict} |"
+        return f"| {claim.claim} | {stated} | | | 0 | {one.verdict} | | |"
     digits = 3 if unit else 1
     interval = f"[{effect.low:+.{digits}f}, {effect.high:+.{digits}f}]{unit}"
     p = "" if one.p_adjusted is None else f"{one.p_adjusted:.2g}"
+    found = "" if one.detectable is None else f"{one.detectable:.{digits}f}{unit}"
     return (
         f"| {claim.claim} | {stated} | {effect.mean:+.{digits}f} {interval} | {p} | {effect.n} "
-        f"| **{one.verdict}** |"
+        f"| **{one.verdict}** | {found} | {one.table or ''} |"
     )
 
 

@@ -29,6 +29,7 @@ from claims import (  # noqa: E402
     holm,
     judge,
     registrations,
+    untold,
     verdict_of,
 )
 
@@ -122,6 +123,30 @@ def test_a_baseline_that_has_not_learned_judges_nothing() -> None:
     assert judged.verdict == "not judged"
     (judged,) = judge([claim("equal")], {"e": records}, learned=1)
     assert judged.verdict == "within the margin"
+
+
+def test_what_a_design_could_find_is_found_in_4_of_5_designs() -> None:
+    """By scipy's noncentral distribution, at Holm's first step of ten claims."""
+    rng = np.random.default_rng(0)
+    differences = rng.normal(1.0, 2.0, 8)
+    records = records_of(np.zeros(8), differences)
+    judged = judge([claim("better")] * 10, {"e": records}, learned=0)
+    found = judged[0].detectable
+    assert found is not None
+    critical = stats.t.ppf(1 - 0.05 / 20, 7)
+    power = stats.nct.sf(critical, 7, found / stats.sem(differences))
+    assert power == pytest.approx(0.8, abs=1e-3)
+    (equal,) = judge([claim("equal")], {"e": records}, learned=0)
+    assert equal.detectable is None
+
+
+def test_claims_that_their_seeds_cannot_tell_are_not_to_be_registered() -> None:
+    by_title = {each.title: each for each in REGISTRATIONS}
+    refused = untold(by_title["Single parts"], sd=1.6 * 2**0.5)
+    assert {"Narang: half as deep", "pre-norm"} <= refused.keys()
+    assert not {"no positions", "learned positions"} & refused.keys()
+    assert refused["Narang: half as deep"] > refused["pre-norm"] > 3  # six seeds, and eight
+    assert not untold(by_title["Single parts"], sd=0.001)
 
 
 def test_pages_state_the_outcomes_of_the_claims() -> None:
