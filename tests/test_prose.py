@@ -22,6 +22,7 @@ from ablate.config import Negligible
 from ablate.gate.check import KINDS
 from ablate.gate.mean import MeanBlessing
 from ablate.gate.reference import read
+from ablate.report.layout import FALSE_IF_ADDED
 from ablate.report.values import MINUS
 from tests.test_readme import PAGES, README, ROOT, committed, tables
 
@@ -194,6 +195,11 @@ def test_the_rates_of_wrong_tables_are_those_that_were_simulated() -> None:
         names = "power", "power_error", "holm", "holm_error"
         rates_of_both = (percent(each[key], 1) for key in names)
         assert ("", str(each["variants"]), str(each["seeds"]), *rates_of_both) in written
+    added = simulated["added_seeds"]
+    assert max(round(each["wrong"], 2) for each in added) == FALSE_IF_ADDED
+    for each in added:
+        rates = percent(each["wrong"], 2), percent(each["wrong_error"], 2)
+        assert (str(each["variants"]), *rates) in written
     for each in simulated["sentences"]:
         names = "single", "single_error", "simultaneous", "simultaneous_error"
         label = f"all seeds share {each['shared']:.1f} BLEU"
