@@ -118,7 +118,7 @@ def _tuned(experiment: Experiment, tune: Tune) -> Iterator[Footnote]:
     text = (
         f"{grid}, the lowest mean NLL on dev for each row by itself, the baseline included: "
         f"{candidates} {TIMES} {seeds} = {n_runs} of full length for each row, none of which is in "
-        "the table"
+        "the table; values nearly as good as the best may change places with other seeds of tuning"
     )
     if tune.extend:
         text += (

@@ -30,7 +30,7 @@ from ablate.runner.backends.relay import NodeFacts
 from ablate.runner.probe import n_rounds_of
 from ablate.runner.sessions import RunningTask
 from ablate.store import Store
-from tests.runner.conftest import numbers_of
+from tests.runner.conftest import EXPERIMENT, numbers_of
 
 ray = pytest.importorskip("ray", reason="needs ray: pip install '.[ray]'")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
@@ -158,6 +158,21 @@ def _lose(cluster: Any, run: RunningTask) -> str:
                 os.kill(pid, signal.SIGKILL)  # a machine that is gone ends nothing in order
     cluster.remove_node(worker, allow_graceful=False)
     return run.device
+
+
+def test_a_row_of_another_decoding_takes_the_weights_that_its_node_is_sent(
+    is_shared: bool, cluster: Any, cache: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "searches.yaml"
+    file.write_text(f"{EXPERIMENT}variants: {{beam: {{decoding: beam}}}}\n", encoding="utf-8")
+    on_ray = {"backend": "ray", "backend_options": {"address": cluster.address}}
+    for name, options in (("ray", on_ray), ("local", {"device": "cpu"})):
+        of_call = api.RunOptions(results=tmp_path / name, probes=False, figures=False, **options)
+        assert api.run(file, of_call).exit_status == 0
+    assert numbers_of(tmp_path / "ray") == numbers_of(tmp_path / "local")
+    store = Store(tmp_path / "ray")
+    records = {heading.row: store.load(run) or {} for run, heading in store.headings().items()}
+    assert records["beam"]["weights_of"] == records["baseline"]["hash"]
 
 
 def test_a_run_whose_node_is_lost_is_repeated_to_the_very_same_numbers(
