@@ -379,6 +379,10 @@ def test_changes_that_are_left_out_have_the_paths_that_tell_them_apart(folder: F
     assert (encoder.position.name, decoder.position.name) == ("none", "none")
     rows = folder.load("leave_one_out: [{model.norm: rms}, {model.scaling: none}]").rows
     assert [row.name for row in rows[2:]] == ["all - norm=rms", "all - scaling=none"]
+    rows = folder.load(
+        "leave_one_out: [{model.n_layers: {encoder: 1, decoder: 3}}, {model.norm: rms}]"
+    ).rows
+    assert rows[2].name == "all - encoder=1 decoder=3"
     twice = "leave_one_out: [{model.norm: rms}, {model.norm: rms}, {model.residual: pre}]"
     assert "equals the row 'all' of line 1; remove one" in folder.reasons(twice)[0]
 
