@@ -295,10 +295,8 @@ no measured number is just the limit
   gate/checks/finding.py  FindingCheck.bless  Lt -> LtE: self._rep*
   gate/mean.py  MeanCheck.derived_fields  Gt -> GtE*
   gate/mean.py  MeanCheck.forecast  Gt -> GtE*
-a maximum is symmetric
-  analysis/spreads.py  errors  swap moderated and pooled*
-of a row that stands out it is larger than 2
-  analysis/spreads.py  _own  1 -> 2: 1 (3)
+two rows are the only ones without a degree of freedom left
+  analysis/spreads.py  prior_df  1 -> 2: 1
 a row alone has the pooled error, which is its own
   analysis/two_tables.py  compare_matched  Gt -> GtE: len(pool) > 1
 a minimum

@@ -52,6 +52,9 @@ def test_the_luck_of_the_best_is_what_they_lose_with_new_seeds() -> None:
     )
     apart = table(np.arange(40) * 50.0)  # each is what it is
     assert luck(apart, 5) == pytest.approx(0, abs=1e-9)
+    equal = table(effects, 4)
+    shifted = {row: {s: v + 9 * s for s, v in of.items()} for row, of in equal.items()}
+    assert luck(shifted, 5) == pytest.approx(luck(equal, 5))  # what a seed does to all rows
     upside_down = {row: {s: -v for s, v in of.items()} for row, of in apart.items()}
     assert luck(upside_down, 5, higher_is_better=False) == luck(apart, 5)
 
