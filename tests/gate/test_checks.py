@@ -437,6 +437,17 @@ def test_what_was_loosened_or_deleted_by_hand_first_is_named_all_the_same(
     assert _mean(**new).loosened(before) == [f"bleu{sentence}"]
 
 
+def test_a_term_that_one_of_two_references_lacks_is_not_compared() -> None:
+    whole = _mean()
+    blessed: Any = whole.checks["bleu"].blessed
+    terms = {term: value for term, value in blessed.terms.items() if term != "power"}
+    fewer = blessed.model_copy(update={"terms": terms})
+    check = whole.checks["bleu"].model_copy(update={"blessed": fewer})
+    without = whole.model_copy(update={"checks": {"bleu": check}})
+    assert without.loosened(_mean(power=0.95)) == []
+    assert _mean(power=0.8).loosened(without) == []
+
+
 def test_numbers_that_moved_are_reported() -> None:
     assert _mean().moved(_mean()) == []
     assert _mean([value - 1 for value in TINY]).moved(_mean()) == [
