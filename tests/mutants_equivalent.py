@@ -380,7 +380,7 @@ the name of a file in the cache
   data/prepare.py  _entry  32 -> 33: 32
   data/prepare.py  _key  32 -> 33: 32
 no piece is a byte
-  data/tokenizer.py  Unigram.fit  False -> True: False
+  data/subwords.py  Unigram.fit  False -> True: False
 seconds to wait for a held lock
   data/encodings.py  entry_lock  0 -> 1: 0
 either order tells texts apart
@@ -409,7 +409,7 @@ a second row that does not fit is cut off
 any longer hash does
   data/synthetic/corpus.py  _Sentences.take  8 -> 9: 8
 no text has a special piece, and anything below the rarest one does
-  data/tokenizer.py  Unigram.fit  10.0 -> 11.0: 10.0
+  data/subwords.py  Unigram.fit  10.0 -> 11.0: 10.0
 every element is set below
   data/unigram.py  _Lattice.__init__  zeros -> ones*
 a joint tokenizer counts both sides together

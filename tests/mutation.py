@@ -59,8 +59,8 @@ NUMBERS: dict[str, tuple[str, ...]] = {
     "analysis": ("*",),
     "config": ("identity", "merge", "rows"),
     "data": (
-        "batches", "corpus", "encodings", "order", "parallel", "prepare", "ragged", "segmentation",
-        "tokenizer", "unigram",
+        "batches", "corpus", "encodings", "parallel", "prepare", "segmentation", "sentences",
+        "subwords", "tokenizer", "unigram",
     ),
     "gate": ("*",),
     "measuring": ("*",),

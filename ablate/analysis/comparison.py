@@ -134,30 +134,11 @@ def compare(
         if of_row and all(map(math.isfinite, of_row.values())) and not failed[row]
     ]
     sharing = {row: by for row, by in (trained_by or {}).items() if row in whole and by in whole}
-    same = {
-        row
-        for row, by in sharing.items()
-        if by == baseline and (pairs := _pairs(values, row)) and not any(pairs)
-    }
     zeros = failed if is_score else {}
     by_row = {row: _without_interval(values, zeros, row) for row in others}
-    by_row |= {row: replace(by_row[row], method="same") for row in same}
-    fits: dict[str, _Fit] = {}
-    pools, departed = [], set()
-    for rows, judged in _tables(whole, sharing, baseline):
-        departing = _departed({row: values[row] for row in rows})
-        pools.append(_Pool({row: values[row] for row in rows if row not in departing}, baseline))
-        fits |= {row: fit for row, fit in pools[-1].fits.items() if row in judged}
-        departed |= departing
-    pool = pools[0]
-    for row in others:  # of its own paired differences alone
-        pairs = _pairs(values, row)
-        if {row, baseline} <= {*whole} and row not in {*fits, *same} and len(pairs) > 1:
-            error = float(np.std(pairs, ddof=1)) / math.sqrt(len(pairs))
-            method: Method = "shared" if sharing.get(row) == baseline else "paired"
-            fits[row] = _Fit(method, mean_of(pairs), error, len(pairs) - 1)
-    n_separate = sum(fit.df is not None for row, fit in fits.items() if row not in pool.fits)
-    family = Family(pool.loadings, pool.df, n_separate, min(each.slack for each in pools))
+    pool, departed, fits = _fitted({row: values[row] for row in whole}, sharing, baseline)
+    n_separate = sum(fit.df is not None and row not in pool.fits for row, fit in fits.items())
+    family = Family(pool.loadings, pool.df, n_separate, pool.slack)
     by_row |= {row: _with_intervals(by_row[row], fit, family) for row, fit in fits.items()}
     return Comparison(
         differences=by_row,
@@ -168,6 +149,35 @@ def compare(
         sharing=tuple(sharing),
         diverged=tuple(row for row in values if failed[row]),
     )
+
+
+def _fitted(
+    values: Values, sharing: Mapping[str, str], baseline: str
+) -> tuple[_Pool, set[str], dict[str, _Fit]]:
+    """Return the pool of independent rows, the rows that depart, and every row's fit.
+
+    The pool has the least slack of all tables.
+    """
+    pools, departed = [], set()
+    fits: dict[str, _Fit] = {}
+    for rows, judged in _tables(list(values), sharing, baseline):
+        departing = _departed({row: values[row] for row in rows})
+        pools.append(_Pool({row: values[row] for row in rows if row not in departing}, baseline))
+        fits |= {row: fit for row, fit in pools[-1].fits.items() if row in judged}
+        departed |= departing
+    pools[0].slack = min(pool.slack for pool in pools)
+    for row in values if baseline in values else ():  # the others: of their own paired differences
+        pairs = _pairs(values, row, baseline)
+        has_weights = sharing.get(row) == baseline
+        if row in (baseline, *fits) or not pairs:
+            continue
+        if has_weights and not any(pairs):
+            fits[row] = _Fit("same", 0.0)
+        elif len(pairs) > 1:
+            error = float(np.std(pairs, ddof=1)) / math.sqrt(len(pairs))
+            method: Method = "shared" if has_weights else "paired"
+            fits[row] = _Fit(method, mean_of(pairs), error, len(pairs) - 1)
+    return pools[0], departed, fits
 
 
 @dataclass(frozen=True)
@@ -299,7 +309,7 @@ def _without_interval(values: Values, zeros: Mapping[str, Collection[int]], row:
     baseline = next(iter(values))
     has_zeros = bool(zeros.get(row) or zeros.get(baseline))
     both = {n: {**dict.fromkeys(zeros.get(n, ()), 0.0), **values[n]} for n in (baseline, row)}
-    pairs = _pairs(both, row)
+    pairs = _pairs(both, row, baseline)
     n_won = sum(pair > 0 for pair in pairs)
     mean = mean_of(pairs) if pairs else None
     return Difference(mean, len(pairs), n_won, "divergence as 0" if has_zeros and pairs else "none")
@@ -318,8 +328,8 @@ def _with_intervals(bare: Difference, fit: _Fit, family: Family) -> Difference:
     return replace(own, simultaneous=simultaneous, family=family)
 
 
-def _pairs(values: Values, row: str) -> list[float]:
-    return list(paired_differences(values[row], values[next(iter(values))]).values())
+def _pairs(values: Values, row: str, baseline: str) -> list[float]:
+    return list(paired_differences(values[row], values[baseline]).values())
 
 
 def _array(values: Values) -> Floats:

@@ -1,4 +1,4 @@
-"""Tables of many rows: which would be told by another promise, and how lucky the best ones are."""
+"""Tables of many rows: false discovery rate and selection bias (the winner's curse)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scipy import special
 from ablate.analysis.comparison import Comparison, Values
 
 FALSE_SHARE = 0.05
-"""The expected share of false ones among the rows of `discoveries`."""
+"""The false discovery rate of `discoveries`."""
 
 _FEWEST_SEEDS = 3
 
@@ -16,8 +16,8 @@ _FEWEST_SEEDS = 3
 def discoveries(compared: Comparison) -> list[str]:
     """Return the rows that differ from the baseline by Benjamini and Hochberg's procedure (1995).
 
-    Of these rows, `FALSE_SHARE` are expected to be false; of those that are told by simultaneous
-    intervals, any at all is with a probability of 5%.
+    `FALSE_SHARE` of these rows are expected to be false discoveries. Simultaneous intervals promise
+    more: with a probability of 95% there is no false one at all.
     """
     p_values = {}
     for row, each in compared.differences.items():
@@ -26,20 +26,20 @@ def discoveries(compared: Comparison) -> list[str]:
         error = max(each.standard_error, 1e-300)
         p_values[row] = 2 * float(special.stdtr(each.df, -abs(each.estimate) / error))
     ordered = sorted(p_values, key=lambda row: p_values[row])
-    told = [
+    passing = [
         rank
         for rank, row in enumerate(ordered, start=1)
         if p_values[row] <= FALSE_SHARE * rank / len(ordered)
     ]
-    return ordered[: max(told, default=0)]
+    return ordered[: max(passing, default=0)]
 
 
-def luck(values: Values, n_best: int, *, higher_is_better: bool = True) -> float | None:
-    """Return by how much the best rows are worse with a seed that did not choose them.
+def selection_bias(values: Values, n_best: int, *, higher_is_better: bool = True) -> float | None:
+    """Return the bias of the differences of the best rows, by leave-one-out over seeds.
 
-    The ``n_best`` rows with the largest mean over all seeds but one are compared with themselves in
-    that seed; the mean over seeds is what choosing the best adds to their differences (the winner's
-    curse), for one seed less than there are. None with too few seeds, or if rows lack some.
+    The ``n_best`` rows with the largest mean over all seeds but one are selected; the bias is that
+    mean less their difference in the seed left out, averaged over seeds. None if there are fewer
+    than three seeds, or if fewer than two rows have all of them.
     """
     baseline, *others = values
     seeds = sorted(values[baseline])
@@ -52,9 +52,9 @@ def luck(values: Values, n_best: int, *, higher_is_better: bool = True) -> float
     table = table if higher_is_better else -table
     if not np.isfinite(table).all():
         return None
-    lost = []
+    biases = []
     for left_out in range(len(seeds)):
         of_others = np.delete(table, left_out, axis=1).mean(axis=1)
         best = np.argsort(of_others, kind="stable")[-n_best:]
-        lost.append(float((of_others - table[:, left_out])[best].mean()))
-    return float(np.mean(lost))
+        biases.append(float((of_others - table[:, left_out])[best].mean()))
+    return float(np.mean(biases))

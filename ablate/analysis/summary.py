@@ -118,14 +118,17 @@ def trained_by(rows: Sequence[Summary]) -> dict[str, str]:
 
     They differ in decoding alone, or in a part that computes the same.
     """
-    first: dict[str, str] = {}
-    for number, row in enumerate(rows):
-        for above in rows[:number]:
+    first: dict[tuple[int, str], Summary] = {}  # rows by seed and digest
+    trained: dict[str, str] = {}
+    for row in rows:
+        for above in (first[run] for run in row.weights.items() if run in first):
             common = row.weights.keys() & above.weights.keys()
-            if common and all(row.weights[seed] == above.weights[seed] for seed in common):
-                first[row.name] = first.get(above.name, above.name)
+            if all(row.weights[seed] == above.weights[seed] for seed in common):
+                trained[row.name] = above.name
                 break
-    return first
+        for run in row.weights.items():
+            first.setdefault(run, row)
+    return trained
 
 
 def is_measured_once(metric: str) -> bool:

@@ -21,7 +21,8 @@ from ablate.data.corpus import Bitext, Corpus, CorpusText, digest_of_lines
 from ablate.data.parallel import lines_of, pieces_of, why_unreadable
 from ablate.data.segmentation import WordNumbers
 from ablate.data.sentences import Lines, Ragged
-from ablate.data.tokenizer import MakeSampler, SubwordTokenizer, Tokenizer, TokenizerPair
+from ablate.data.subwords import SubwordTokenizer
+from ablate.data.tokenizer import MakeSampler, Tokenizer, TokenizerPair
 from ablate.errors import DataError
 from ablate.hashing import digest
 from ablate.registry import Choice, build, digest_of_code, lookup

@@ -78,8 +78,8 @@ def interval_text(interval: Interval | None, decimals: int) -> str:
         return NOTHING
     ends = []
     for end in (interval.low, interval.high):
-        shown = (n for n in range(decimals, decimals + 4) if not end or round(end, n))
-        ends.append(signed(end, next(shown, decimals)))
+        precise = (n for n in range(decimals, decimals + 4) if not end or round(end, n))
+        ends.append(signed(end, next(precise, decimals)))
     return f"[{', '.join(ends)}]"
 
 

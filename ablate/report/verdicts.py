@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ablate.analysis.comparison import Comparison, Method
 from ablate.analysis.dunnett import POWER
 from ablate.analysis.measures import Verdict
-from ablate.analysis.ranking import FALSE_SHARE, discoveries, luck
+from ablate.analysis.ranking import FALSE_SHARE, discoveries, selection_bias
 from ablate.report.columns import APART, SMALL
 from ablate.report.results import Results
 from ablate.report.table import Footnote
@@ -17,7 +17,7 @@ from ablate.wording import and_list, counted
 _BLEU = measure_name("bleu")
 _MOST_NAMES = 4
 _MANY_ROWS = 20
-_SOME_LUCK = 0.05  # BLEU
+_LEAST_BIAS = 0.05  # BLEU
 
 
 def conclusion(results: Results) -> str:
@@ -115,27 +115,28 @@ def intervals(results: Results) -> Iterator[Footnote]:
 
 
 def ranking(results: Results) -> Iterator[Footnote]:
-    """Yield of a table of many rows what another promise tells, and how lucky its best rows are."""
+    """Yield the discoveries of a table of many rows, and the selection bias of its best rows."""
     compared, bleu = results.comparison(results.bleu), results.bleu
     if compared is None or bleu is None or len(compared.differences) < _MANY_ROWS:
         return
-    told = discoveries(compared)
-    n_better = sum((compared.differences[row].estimate or 0) > 0 for row in told)
+    rows = discoveries(compared)
+    n_better = sum((compared.differences[row].estimate or 0) > 0 for row in rows)
     yield Footnote(
         "false discoveries",
-        f"by another promise, that one in {1 / FALSE_SHARE:.0f} of the rows so told is wrong "
-        f"(Benjamini and Hochberg 1995), {n_better} are better and {len(told) - n_better} worse.",
+        f"at a false discovery rate of {FALSE_SHARE:.0%} (Benjamini and Hochberg 1995), a weaker "
+        f"promise than that of the verdicts, {n_better} rows are better and "
+        f"{len(rows) - n_better} worse.",
     )
     n_best = len(_with(_by_row(results, bleu), Verdict.BETTER))
     values = {
         row.name: row.metrics[bleu].values for row in results.summaries if bleu in row.metrics
     }
-    lost = luck(values, n_best) if results.baseline.name in values else None
-    if lost is not None and lost >= _SOME_LUCK:
+    bias = selection_bias(values, n_best) if results.baseline.name in values else None
+    if bias is not None and bias >= _LEAST_BIAS:
         yield Footnote(
             "winner's curse",
-            f"the {n_best} best rows are {number(lost, BLEU_DECIMALS + 1)} BLEU lower with a seed "
-            "that did not choose them: what stands first in a ranking was lucky, too.",
+            f"the differences of the {n_best} best rows are {number(bias, BLEU_DECIMALS + 1)} BLEU "
+            "lower in a seed that did not select them.",
         )
 
 

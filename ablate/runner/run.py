@@ -26,6 +26,7 @@ from ablate.data.tokenizer import PAD
 from ablate.decoding import Search, translate
 from ablate.errors import StoppedError, StoreError
 from ablate.model import Transformer, assemble
+from ablate.record import FileContent
 from ablate.registry import build
 from ablate.runner import provenance
 from ablate.runner.failures import reason_of, status_of
@@ -116,6 +117,7 @@ class _Attempt:
         self.device = torch.device(task.device)
         self.capturer: GraphCapturer | None = None
         self.timings: dict[str, float] = {}
+        self._taken: FileContent | None = None  # of the weights of another run
         self.fields: Record = {
             "hardware": provenance.hardware(task.device),
             "versions": provenance.versions(),
@@ -195,6 +197,7 @@ class _Attempt:
                 shutil.copyfile(folder / name, self.folder / name)
         self.fields |= {key: trained[key] for key in _OF_TRAINING if key in trained}
         self.fields["weights_of"] = trained["hash"]
+        self._taken = trained["files"].get(WEIGHTS)
         return True
 
     def _save(self, model: Transformer) -> None:
@@ -206,12 +209,10 @@ class _Attempt:
         new = file.with_name(f"{file.name}.new")
         with writable(file):
             new.unlink(missing_ok=True)
-            if trained := self.fields.get("weights_of"):
-                with suppress(OSError):
-                    os.link(Store(self.task.results).path(trained) / WEIGHTS, new)
-                    self._note_file(file.name, new.read_bytes())
-                    new.replace(file)
-                    return
+            if self._taken is not None and self._link_weights(new):
+                self.fields["files"][file.name] = self._taken
+                new.replace(file)
+                return
             new.touch()
             permissions = new.stat().st_mode
             try:
@@ -221,6 +222,15 @@ class _Attempt:
             new.chmod(permissions)
             self._note_file(file.name, new.read_bytes())
             new.replace(file)
+
+    def _link_weights(self, new: Path) -> bool:
+        """Link the file of the run that the weights are of, unless it has changed meanwhile."""
+        with suppress(OSError):
+            os.link(Store(self.task.results).path(self.fields["weights_of"]) / WEIGHTS, new)
+            if describe(new.read_bytes()) == self._taken:
+                return True
+            new.unlink()
+        return False
 
     def _write(self, name: str, text: str) -> None:
         write_whole(self.folder / name, text)

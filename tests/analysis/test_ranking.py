@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from ablate.analysis.comparison import compare
-from ablate.analysis.ranking import discoveries, luck
+from ablate.analysis.ranking import discoveries, selection_bias
 
 
 def table(effects: np.ndarray, n_seeds: int = 5, seed: int = 0) -> dict[str, dict[int, float]]:
@@ -30,10 +30,10 @@ def test_discoveries_are_those_of_scipys_procedure() -> None:
 
 def test_there_are_more_discoveries_than_simultaneous_differences() -> None:
     compared = compare(table(np.repeat([0.0, 3.0], 20)))
-    told = {
+    significant = {
         row for row, e in compared.differences.items() if e.simultaneous and e.simultaneous.low > 0
     }
-    assert told < set(discoveries(compared))
+    assert significant < set(discoveries(compared))
 
 
 def test_a_row_without_an_error_is_no_discovery_and_one_that_differs_for_certain_is() -> None:
@@ -41,27 +41,29 @@ def test_a_row_without_an_error_is_no_discovery_and_one_that_differs_for_certain
     assert discoveries(compare({**values, "one": {}})) == ["more"]
 
 
-def test_the_luck_of_the_best_is_what_they_lose_with_new_seeds() -> None:
+def test_the_bias_of_the_best_is_what_they_lose_with_new_seeds() -> None:
     """Of 40 equal rows: the mean of the best 5 of 40 normal means, by simulation."""
     n, effects = 200, np.zeros(40)
-    estimated = [luck(table(effects, 4, seed), 5) for seed in range(n)]
+    estimated = [selection_bias(table(effects, 4, seed), 5) for seed in range(n)]
     means = np.random.default_rng(1).standard_normal((20_000, 40)) / np.sqrt(3)
     expected = np.sort(means, axis=1)[:, -5:].mean()
     assert np.mean([each for each in estimated if each is not None]) == pytest.approx(
         expected, abs=0.1
     )
     apart = table(np.arange(40) * 50.0)  # each is what it is
-    assert luck(apart, 5) == pytest.approx(0, abs=1e-9)
+    assert selection_bias(apart, 5) == pytest.approx(0, abs=1e-9)
     equal = table(effects, 4)
     shifted = {row: {s: v + 9 * s for s, v in of.items()} for row, of in equal.items()}
-    assert luck(shifted, 5) == pytest.approx(luck(equal, 5))  # what a seed does to all rows
+    assert selection_bias(shifted, 5) == pytest.approx(
+        selection_bias(equal, 5)
+    )  # what a seed does to all rows
     upside_down = {row: {s: -v for s, v in of.items()} for row, of in apart.items()}
-    assert luck(upside_down, 5, higher_is_better=False) == luck(apart, 5)
+    assert selection_bias(upside_down, 5, higher_is_better=False) == selection_bias(apart, 5)
 
 
 @pytest.mark.parametrize("lack", ["seeds", "best", "too many", "bound"])
-def test_there_is_no_luck_to_tell_of(lack: str) -> None:
+def test_without_seeds_or_rows_to_select_there_is_no_bias(lack: str) -> None:
     values = table(np.zeros(4), n_seeds=2 if lack == "seeds" else 3)
     if lack == "bound":
         values["row 0"][0] = float("inf")
-    assert luck(values, {"best": 0, "too many": 5}.get(lack, 2)) is None
+    assert selection_bias(values, {"best": 0, "too many": 5}.get(lack, 2)) is None

@@ -25,7 +25,8 @@ from ablate.data.corpus import Corpus, CorpusText
 from ablate.data.files import Files
 from ablate.data.prepare import Prepared, prepare, trained_tokenizers
 from ablate.data.sentences import Ragged
-from ablate.data.tokenizer import EOS, PAD, BytePair, Tokenizer
+from ablate.data.subwords import BytePair
+from ablate.data.tokenizer import EOS, PAD, Tokenizer
 from ablate.errors import DataError
 from ablate.registry import build, choose, load_plugin, temporary_registrations
 from tests.data.texts import corpus_text
