@@ -10,7 +10,7 @@ Each results/registered/claims*.yaml is a registration: claims and the rules by 
 judged, committed before any of their runs, and never changed. Nothing of a registration is judged
 before all of its runs are done, since the rules adjust p values for all of its claims together.
 Prints the counts and writes docs/claims.md, and beside each file the outcomes of its claims. With
-``--register`` refuses a file with a claim that its seeds are not expected to tell.
+``--register`` refuses a file with a claim that its seeds are not expected to detect.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ so a claim that fails here may well be true of the models that it was made about
 Differences are in BLEU unless a unit is named; brackets hold Student's 95% interval of the paired
 difference; p is Holm's, over all claims of the registration that have a direction. Two columns are
 exploratory, and judge nothing: *could find* is the smallest true difference that so many pairs,
-spread as these are, tell from 0 at Holm's first step with a probability of 80%; *table* is the
+spread as these are, detect at Holm's first step with a probability of 80%; *table* is the
 verdict of the experiment's own table, whose intervals hold together for its rows alone
 ([statistics.md](statistics.md)).
 
@@ -323,23 +323,23 @@ def detectable(effect: Effect, n_claims: int) -> float | None:
     return smallest_detectable(error, t_quantile(ALPHA / 2 / n_claims, df), df) if error else None
 
 
-def untold(registration: Registration, sd: float) -> dict[str, float]:
-    """Return the claims that their seeds are not expected to tell, with what these could find.
+def undetectable(registration: Registration, sd: float) -> dict[str, float]:
+    """Return the claims that their seeds are not expected to detect, with what these could find.
 
     Args:
         registration: with the claims.
         sd: standard deviation of a paired difference, in BLEU.
     """
     n_claims = sum(claim.direction != "equal" for claim in registration.claims)
-    untold = {}
+    claims = {}
     for claim in registration.claims:
         n = len(config.load(_path(claim.experiment)).seeds)
         half = single_value(n - 1) * sd / math.sqrt(n)
         least = detectable(Effect(0.0, -half, half, 1.0, n), n_claims)
         is_directed = claim.direction != "equal" and claim.measure not in UNITS
         if is_directed and claim.margin and least and claim.margin < least:
-            untold[claim.claim] = least
-    return untold
+            claims[claim.claim] = least
+    return claims
 
 
 def _score(claim: Claim, records: Records) -> float | None:
@@ -361,7 +361,7 @@ def main() -> int:
     )
     options = parser.parse_args()
     if options.register:
-        refused = untold(_registration(options.register), options.sd)
+        refused = undetectable(_registration(options.register), options.sd)
         for name, least in refused.items():
             sys.stdout.write(
                 f"{name}: its seeds find {least:.1f} BLEU, which is more than claimed\n"

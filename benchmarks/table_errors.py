@@ -199,7 +199,7 @@ def main() -> int:
     say(f"\n{'one row differs by 2.5 sd: actual by':36}{'rows':>5}{'seeds':>6}{'table':>8}", end="")
     say(f"{'paired t, Holm':>16}")
     power = [_power(Setting("power", k, n, effect=EFFECT), options.n) for k, n in SIZES]
-    say(f"\n{'seeds are added until one is told':36}{'rows':>5}{'seeds':>6}{'false':>8}{'±':>7}")
+    say(f"\n{'seeds added until significant':36}{'rows':>5}{'seeds':>6}{'false':>8}{'±':>7}")
     added = [_adding(k, options.n // 5) for k in (4, 15, 25)]
     say(f"\n{'intervals for new sentences hold':36}{'seeds':>11}{'row':>8}{'±':>7}{'table':>8}")
     covered = [
@@ -437,7 +437,7 @@ def _power(setting: Setting, n: int) -> dict[str, float]:
 
 
 def _adding(variants: int, n: int) -> dict[str, float]:
-    """Return how often a table is wrong to which seeds are added until a difference is told."""
+    """Return how often a table is wrong if seeds are added until a difference is significant."""
     rng, n_wrong = np.random.default_rng(variants), 0
     setting = Setting("equal spreads", variants, MOST_ADDED)
     for values in chunks(setting, rng, n):

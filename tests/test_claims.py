@@ -29,7 +29,7 @@ from claims import (  # noqa: E402
     holm,
     judge,
     registrations,
-    untold,
+    undetectable,
     verdict_of,
 )
 
@@ -142,11 +142,11 @@ def test_what_a_design_could_find_is_found_in_4_of_5_designs() -> None:
 
 def test_claims_that_their_seeds_cannot_tell_are_not_to_be_registered() -> None:
     by_title = {each.title: each for each in REGISTRATIONS}
-    refused = untold(by_title["Single parts"], sd=1.6 * 2**0.5)
+    refused = undetectable(by_title["Single parts"], sd=1.6 * 2**0.5)
     assert {"Narang: half as deep", "pre-norm"} <= refused.keys()
     assert not {"no positions", "learned positions"} & refused.keys()
     assert refused["Narang: half as deep"] > refused["pre-norm"] > 3  # six seeds, and eight
-    assert not untold(by_title["Single parts"], sd=0.001)
+    assert not undetectable(by_title["Single parts"], sd=0.001)
 
 
 def test_pages_state_the_outcomes_of_the_claims() -> None:

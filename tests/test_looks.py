@@ -40,7 +40,7 @@ def test_a_table_says_that_it_has_seeds_which_an_earlier_one_had_not(tmp_path: P
     table = api.report(file, results=results).table
     assert earlier_looks(look(file), results) == [[1, 2], [1, 2, 3]]
     text = notes(table)["seeds added"]
-    assert text.startswith("7, after verdicts with seeds 1, 2; 1, 2, 3 had been seen")
+    assert text.startswith("7, after a table with verdicts from seeds 1, 2; 1, 2, 3")
     with_seeds(file, "[1, 5]")
     assert "seeds added" not in notes(api.report(file, results=results).table)
 
@@ -55,7 +55,7 @@ def test_one_seed_and_runs_under_overrides_are_no_looks(tmp_path: Path) -> None:
     assert not earlier_looks(look(file), results)
 
 
-@pytest.mark.parametrize("content", ["{", "3", "[1]", "\xff"])
+@pytest.mark.parametrize("content", ["{", "3", "[1]", "[[[]]]", "\xff"])
 def test_a_file_that_holds_no_looks_holds_none(tmp_path: Path, content: str) -> None:
     file, results = made_up_runs.finished(tmp_path), tmp_path / "results"
     (results / "pe").mkdir()
@@ -71,4 +71,4 @@ def test_run_notes_what_it_prints(tmp_path: Path) -> None:
     for seeds in ("1,2", "1,2,3"):
         outcome = CliRunner().invoke(app, [*call, "--device", "cpu", "--seeds", seeds])
         assert outcome.exit_code == 0, outcome.output
-    assert "seeds added: 3, after verdicts with seeds 1, 2 had been seen" in outcome.output
+    assert "seeds added: 3, after a table with verdicts from seeds 1, 2" in outcome.output

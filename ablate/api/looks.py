@@ -1,7 +1,7 @@
-"""With which seeds a table with verdicts has been seen: ``<results>/<experiment>/looks.json``.
+"""The interim looks at an experiment: ``<results>/<experiment>/looks.json``.
 
-Who adds seeds until something is told has more false differences than a table promises, so that a
-table says when it has seeds that an earlier one had not (docs/statistics.md).
+Adding seeds until a difference is significant raises the rate of false differences. So a table
+reports the looks, at fewer seeds, that came before it (docs/statistics.md).
 """
 
 from __future__ import annotations
@@ -10,12 +10,16 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from ablate.api.selection import Selection
 from ablate.report import Table
 from ablate.store import write_whole
 
 Looks = list[list[int]]
-"""The seeds of every table, in ascending order, the first table first."""
+"""The seeds of every table with verdicts, in ascending order, the first table first."""
+
+_LOOKS = TypeAdapter(Looks)
 
 
 def earlier_looks(selection: Selection, results: Path) -> Looks:
@@ -42,7 +46,5 @@ def _file(selection: Selection, results: Path) -> Path:
 
 def _read(file: Path) -> Looks:
     with suppress(OSError, ValueError):
-        known = json.loads(file.read_text(encoding="utf-8"))
-        if isinstance(known, list) and all(isinstance(look, list) for look in known):
-            return known
+        return _LOOKS.validate_json(file.read_bytes())
     return []

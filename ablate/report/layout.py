@@ -48,8 +48,8 @@ _SYMBOLS = {  # as the paper calls them, and in its order
 _LETTER = re.compile(r"([A-Z])(?=[ :])")
 _OWN_NOTES = ("intervals", "verdict", "new sentences", "columns", "‡", DIVERGED)
 FALSE_IF_ADDED = 0.16
-"""The share of tables with a false difference where seeds 4 to 10 are added one by one until
-something is told, as simulated by ``benchmarks/table_errors.py``."""
+"""The share of tables with a false difference if seeds 4 to 10 are added one by one until a
+difference is significant, as simulated by ``benchmarks/table_errors.py``."""
 
 _SD = "in brackets the standard deviation over seeds"
 
@@ -123,9 +123,9 @@ def _added_seeds(seeds: Sequence[int], looks: Sequence[Sequence[int]]) -> Footno
     earlier = "; ".join(listed(list(look)) for look in looks)
     return Footnote(
         "seeds added",
-        f"{listed(added)}, after verdicts with seeds {earlier} had been seen: of tables to which "
-        f"seeds are added until something is told, up to {FALSE_IF_ADDED:.0%} have a false "
-        "difference, not 5%.",
+        f"{listed(added)}, after a table with verdicts from seeds {earlier}: if seeds are added "
+        f"until a difference is significant, up to {FALSE_IF_ADDED:.0%} of tables have a false "
+        "one, not 5%.",
     )
 
 

@@ -197,7 +197,7 @@ class _Attempt:
                 shutil.copyfile(folder / name, self.folder / name)
         self.fields |= {key: trained[key] for key in _OF_TRAINING if key in trained}
         self.fields["weights_of"] = trained["hash"]
-        self._taken = trained["files"].get(WEIGHTS)
+        self._taken = trained.get("files", {}).get(WEIGHTS)
         return True
 
     def _save(self, model: Transformer) -> None:
