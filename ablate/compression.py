@@ -5,7 +5,11 @@ from __future__ import annotations
 import gzip
 import lzma
 import os
-from collections.abc import Callable
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any
 
 _RATIO = 500
@@ -25,6 +29,24 @@ _MAGIC: dict[bytes, Callable[[IO[bytes]], Any]] = {
 }
 """How a file is unpacked, by its first bytes."""
 _LONGEST = max(map(len, _MAGIC))
+_MAX_LISTED = 5
+
+
+@contextmanager
+def member(archive: Path, name: str) -> Iterator[IO[bytes]]:
+    """Yield a file of a zip archive; an archive that cannot be read is an `OSError`."""
+    try:
+        with zipfile.ZipFile(archive) as files:
+            info = files.getinfo(name)
+            if info.file_size > max(_FREE, _RATIO * info.compress_size):
+                raise OSError(f"it holds over {_RATIO} times its size")
+            with files.open(info) as file:
+                yield file
+    except KeyError:
+        has = ", ".join(files.namelist()[:_MAX_LISTED])
+        raise OSError(f"{archive.name} has no {name!r}; it has {has}") from None
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
+        raise OSError(f"{archive.name} cannot be unpacked: {error}") from error
 
 
 class Unpacked:

@@ -12,6 +12,7 @@ from ablate.data.corpus import Bitext, CorpusText
 from ablate.data.download import Remote, RemoteCorpus
 from ablate.data.parallel import (
     Limits,
+    Numbered,
     Ratio,
     Side,
     cleaned,
@@ -92,7 +93,7 @@ class Iwslt14(RemoteCorpus):
         names = [*talks.values(), *tests[self.src], *tests[self.tgt]]
         with members(self.path(ARCHIVE), names) as files:
             src, tgt = (self._cased(_talk_lines(files[talks[x]])) for x in (self.src, self.tgt))
-            bitext, notes = cleaned("train", src, tgt, self._limits)
+            bitext, notes = cleaned("train", paired("train", src, tgt), self._limits)
             test, more = self._test(files, tests)
         return CorpusText(
             name="iwslt14",
@@ -108,13 +109,12 @@ class Iwslt14(RemoteCorpus):
         self, files: Mapping[str, IO[bytes]], names: Mapping[Language, list[str]]
     ) -> tuple[Bitext, tuple[str, ...]]:
         """Return all test files in a row, and a note about unusual pairs."""
-        pairs: list[tuple[str | None, str | None]] = []
+        pairs: list[Numbered] = []
         for pair in zip(names[self.src], names[self.tgt], strict=True):
             sides = (segments(x, files[x].read()) for x in pair)
             plain = ([x and x.replace(_CURLY_QUOTE, "'") for x in side] for side in sides)
             pairs += paired(" and ".join(pair), *map(self._cased, plain))
-        src, tgt = zip(*pairs, strict=True)
-        return complete("test", src, tgt, self._limits)
+        return complete("test", pairs, self._limits)
 
     def _cased(self, lines: Side) -> Iterator[str | None]:
         return (line.lower() if line and self.lowercase else line for line in lines)

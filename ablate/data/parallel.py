@@ -5,8 +5,10 @@ A line that is not valid UTF-8 is None until it is reported. Line numbers count 
 
 from __future__ import annotations
 
+import glob
 import html
 import lzma
+import os
 import re
 import shutil
 import stat
@@ -22,7 +24,7 @@ from typing import IO, Annotated, cast
 
 from pydantic import Field
 
-from ablate.compression import Unpacked, gunzip
+from ablate.compression import Unpacked, gunzip, member
 from ablate.data.cache import anonymous_file
 from ablate.data.corpus import Bitext, bleu_tokenizer
 from ablate.errors import DataError
@@ -30,6 +32,8 @@ from ablate.wording import counted
 
 Ratio = Annotated[float, Field(ge=1.0)]
 Side = Iterable[str | None]
+Numbered = tuple[int, str | None, str | None]
+"""The number of a line and both sides of its pair."""
 
 _MAX_LISTED = 5
 _PIECE = 2**20
@@ -41,6 +45,7 @@ _FEW = 10  # invalid pairs, which say nothing of a text of any size
 _INVALID = "invalid UTF-8"
 _NUL = "a NUL character, as UTF-16 has them"
 _EMPTY = "an empty side"
+_BREAK = "a line break within a sentence"
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,15 @@ class Limits:
 
 
 def pieces_of(path: Path) -> Iterator[bytes]:
-    """Yield the content of a file piece by piece, unpacked if its name ends in ``.gz``."""
+    """Yield the content of a file piece by piece, unpacked if its name ends in ``.gz``.
+
+    ``x.zip/name`` is a file of an archive.
+    """
     try:
+        if zipped := _zipped(path):
+            with member(*zipped) as file:
+                yield from unpacked(file, str(path))
+            return
         with path.open("rb") as file:
             yield from unpacked(file, str(path))
     except FileNotFoundError as error:
@@ -77,9 +89,26 @@ def _no_file(path: Path) -> str:
     return f"there is no such file{start}"
 
 
+def files_of(pattern: str) -> list[Path]:
+    """Return the files of a path or of a pattern with ``*``, ``?`` or ``[...]``, by their names."""
+    if not glob.has_magic(pattern) or os.path.lexists(pattern):
+        return [Path(pattern)]
+    return [Path(path) for path in sorted(glob.glob(pattern))]  # noqa: PTH207 - may be absolute
+
+
+def _zipped(path: Path) -> tuple[Path, str] | None:
+    """Return the archive and the name in it, of a path that goes on within a zip archive."""
+    archives = (x for x in path.parents if x.suffix == ".zip")
+    archive = next((x for x in archives if x.is_file()), None)
+    return None if archive is None else (archive, path.relative_to(archive).as_posix())
+
+
 def why_unreadable(path: Path) -> str | None:
     """Return why a path is no readable file; None if it is one."""
     try:
+        if zipped := _zipped(path):
+            with member(*zipped):
+                return None
         mode = path.stat().st_mode
         if stat.S_ISREG(mode):
             path.open("rb").close()
@@ -87,7 +116,7 @@ def why_unreadable(path: Path) -> str | None:
     except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: has a NUL
         return _no_file(path)
     except OSError as error:
-        return f"cannot be read: {error.strerror}"
+        return f"cannot be read: {error.strerror or error}"
     if stat.S_ISDIR(mode):
         return "is a folder, where a file is needed"
     return "is no regular file, and is read more than once; write its content to one"
@@ -105,18 +134,27 @@ def unpacked(file: IO[bytes], name: str) -> Iterator[bytes]:
 
 def lines_of(pieces: Iterable[bytes]) -> Iterator[str | None]:
     """Yield the lines of a file's pieces; one that is not valid UTF-8 is None."""
+    return map(_decode, raw_lines(pieces))
+
+
+def raw_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the bytes of each line, without its line feed and without a byte order mark."""
     rest, is_first = b"", True
     for piece in pieces:
         text = piece.removeprefix(_BYTE_ORDER_MARK) if is_first else piece
         *lines, rest = (rest + text).split(b"\n")
         is_first = False
-        yield from map(_decode, lines)
+        yield from lines
     if rest:
-        yield _decode(rest)
+        yield rest
 
 
-def paired(name: str, src: Side, tgt: Side) -> Iterator[tuple[str | None, str | None]]:
-    """Yield each line with its translation; at the end, a DataError unless both sides match."""
+def paired(name: str, src: Side, tgt: Side) -> Iterator[Numbered]:
+    """Yield each line with its number and its translation.
+
+    Raises:
+        DataError: at the end, unless both sides have as many lines, and any.
+    """
     n_lines = [0, 0]
 
     def counting(side: Side, i: int) -> Iterator[str | None]:
@@ -125,7 +163,8 @@ def paired(name: str, src: Side, tgt: Side) -> Iterator[tuple[str | None, str | 
             yield line
 
     sides = counting(src, 0), counting(tgt, 1)
-    yield from zip(*sides, strict=False)
+    for number, pair in enumerate(zip(*sides, strict=False), start=1):
+        yield number, *pair
     for rest in sides:
         deque(rest, maxlen=0)
     if n_lines[0] != n_lines[1]:
@@ -137,14 +176,14 @@ def paired(name: str, src: Side, tgt: Side) -> Iterator[tuple[str | None, str | 
         raise DataError(f"{name}: both files are empty")
 
 
-def cleaned(name: str, src: Side, tgt: Side, limits: Limits) -> tuple[Bitext, tuple[str, ...]]:
+def cleaned(name: str, pairs: Iterable[Numbered], limits: Limits) -> tuple[Bitext, tuple[str, ...]]:
     """Return the good pairs of a training split, on disk, and a note about the others.
 
     Raises:
         DataError: if the sides do not match, no pair is good, or a side is in another encoding.
     """
     problems = _Problems(limits)
-    bitext = Bitext.on_disk(problems.filter(paired(name, src, tgt)))
+    bitext = Bitext.on_disk(problems.filter(pairs))
     if not problems.n_pairs:
         return bitext, ()
     n_pairs = len(bitext) + problems.n_pairs
@@ -162,20 +201,22 @@ def cleaned(name: str, src: Side, tgt: Side, limits: Limits) -> tuple[Bitext, tu
     return bitext, (note,)
 
 
-def complete(name: str, src: Side, tgt: Side, limits: Limits) -> tuple[Bitext, tuple[str, ...]]:
+def complete(
+    name: str, pairs: Iterable[Numbered], limits: Limits
+) -> tuple[Bitext, tuple[str, ...]]:
     """Return all pairs of a dev or test split, and a note about the unusual ones.
 
     Raises:
-        DataError: if the sides do not match, or a line is empty, not valid UTF-8 or has a NUL:
-            leaving pairs out would change what is measured.
+        DataError: if the sides do not match, or a line is empty, not valid UTF-8, or has a NUL or a
+            line break: leaving pairs out would change what is measured.
     """
-    pairs = list(paired(name, src, tgt))
+    pairs = list(pairs)
     problems = _Problems(limits)
     deque(problems.filter(pairs), maxlen=0)
-    if broken := problems.summary(_INVALID, _NUL, _EMPTY):
+    if broken := problems.summary(_INVALID, _NUL, _EMPTY, _BREAK):
         raise DataError(f"{name}: no pair may be left out of a test, so repair it first: {broken}")
     note = (f"{name}: kept, but {problems.summary()}",) if problems.n_pairs else ()
-    return Bitext.of((src or "", tgt or "") for src, tgt in pairs), note
+    return Bitext.of((src or "", tgt or "") for _, src, tgt in pairs), note
 
 
 class _Problems:
@@ -190,9 +231,9 @@ class _Problems:
         """Return how many pairs have a problem."""
         return sum(map(len, self.lines.values()))
 
-    def filter(self, pairs: Iterable[tuple[str | None, str | None]]) -> Iterator[tuple[str, str]]:
+    def filter(self, pairs: Iterable[Numbered]) -> Iterator[tuple[str, str]]:
         """Yield the pairs without a problem, and note the others."""
-        for number, (src, tgt) in enumerate(pairs, start=1):
+        for number, src, tgt in pairs:
             problem = self._problem(src, tgt)
             if problem is None:
                 yield src or "", tgt or ""
@@ -215,6 +256,8 @@ class _Problems:
             return _INVALID
         if "\0" in src or "\0" in tgt:
             return _NUL
+        if "\n" in src or "\n" in tgt:
+            return _BREAK
         few, many = sorted((self._limits.n_words(0, src), self._limits.n_words(1, tgt)))
         if not few:
             return _EMPTY

@@ -13,10 +13,12 @@ from ablate.data.download import Remote, RemoteCorpus
 from ablate.data.parallel import (
     Limits,
     Ratio,
+    Side,
     cleaned,
     complete,
     lines_of,
     members,
+    paired,
     segments,
     unpacked,
 )
@@ -142,7 +144,7 @@ class Wmt14(RemoteCorpus):
         names = [source.member.format(x=self._other, side=x) for x in (self.src, self.tgt)]
         with members(self.path(source.remote), names) as files:
             src, tgt = (lines_of(unpacked(files[name], name)) for name in names)
-            return cleaned(source.remote.path, src, tgt, self._limits)
+            return cleaned(source.remote.path, paired(source.remote.path, src, tgt), self._limits)
 
     def _dev_and_test(self) -> tuple[Bitext, Bitext, tuple[str, ...]]:
         x = self._other
@@ -154,7 +156,10 @@ class Wmt14(RemoteCorpus):
         with members(self.path(DEV), [*dev.values(), *test.values()]) as files:
             contents = {name: file.read() for name, file in files.items()}
         src, tgt = (lines_of([contents[dev[side]]]) for side in (self.src, self.tgt))
-        dev_text, dev_notes = complete("newstest2013", src, tgt, self._limits)
+        dev_text, dev_notes = self._complete("newstest2013", src, tgt)
         in_src, in_tgt = (segments(test[x], contents[test[x]]) for x in (self.src, self.tgt))
-        test_text, test_notes = complete("newstest2014", in_src, in_tgt, self._limits)
+        test_text, test_notes = self._complete("newstest2014", in_src, in_tgt)
         return dev_text, test_text, (*dev_notes, *test_notes)
+
+    def _complete(self, name: str, src: Side, tgt: Side) -> tuple[Bitext, tuple[str, ...]]:
+        return complete(name, paired(name, src, tgt), self._limits)

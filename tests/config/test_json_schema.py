@@ -130,7 +130,8 @@ def test_they_agree_on_every_option(slot: str, name: str, tmp_path: Path) -> Non
     paths = [*leaves(merge_schema()), "metrics"]
     path = next(path for path in paths if path.split(".")[-1].rstrip("s") == slot.rstrip("s"))
     options = slots()[slot][name].options.model_fields
-    needed = {k: v for k, v in FILES.items() if k in options} if name == "files" else {}
+    is_own = name in ("files", "table")
+    needed = {k: v for k, v in FILES.items() if k in options} if is_own else {}
     needed |= {"model": "weights.ckpt"} if name == "comet" else {}
 
     def documents() -> Iterator[Any]:

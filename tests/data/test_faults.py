@@ -168,7 +168,7 @@ def test_the_faults_of_a_content_are_found_once(monkeypatch: pytest.MonkeyPatch)
     def forbid(_: CorpusText) -> Sequence[object]:
         raise AssertionError("it was read again")
 
-    monkeypatch.setattr("ablate.data.files.faults", forbid)
+    monkeypatch.setattr("ablate.data.own_text.faults", forbid)
     assert corpus().faults() == known
     os.truncate("train.de", 100)
     with pytest.raises((AssertionError, DataError)):

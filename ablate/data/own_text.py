@@ -1,0 +1,203 @@
+"""What all text of the user's own has in common: its options, its faults, what is left out."""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, WithJsonSchema
+
+from ablate.data.cache import cache_folder, cached
+from ablate.data.corpus import Bitext, Corpus, CorpusText, Report
+from ablate.data.faults import Fault, faults, overlap
+from ablate.data.parallel import (
+    Limits,
+    Numbered,
+    cleaned,
+    complete,
+    files_of,
+    pieces_of,
+    why_unreadable,
+)
+from ablate.errors import DataError
+from ablate.hashing import digest, sha256
+from ablate.registry import digest_of_code
+
+Code = Annotated[str, Field(min_length=1)]
+FaultName = Literal["test_in_train", "test_in_dev", "same_sides", "repeated_pairs"]
+"""A fault that an experiment may accept; other ones are only told."""
+Overlap = Literal["keep", "drop"]
+
+_OWN_CODE = digest_of_code(Path(__file__).parent)
+
+
+def usable_test_name(name: str) -> str:
+    """Return the name of a test; a ValueError if it is no name for a file and a column."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        raise ValueError(f"the name of a test has letters, digits, _ and - only; it is {name!r}")
+    if name in ("train", "dev"):
+        raise ValueError(f"a test cannot be called {name!r}, as another split is; rename it")
+    return name
+
+
+TestName = Annotated[
+    str,
+    AfterValidator(usable_test_name),
+    WithJsonSchema({"type": "string", "pattern": r"^(?!(train|dev)$)[A-Za-z0-9_-]+$"}),
+]
+
+
+@dataclass(frozen=True)
+class Handling:
+    """What an experiment says of text of the user's own beside its place."""
+
+    src: str  # code of the source language
+    tgt: str  # code of the target language
+    tokenised: bool
+    limits: Limits
+    overlap: Overlap
+    accept: tuple[FaultName, ...]
+
+
+class OwnText(Corpus):
+    """Text in files of the user's own: read, cleaned and examined.
+
+    Args:
+        paths: the files of each split, or patterns of files: of ``train``, ``dev`` and ``tests.x``,
+            or of a few of them that hold the others too.
+        handling: how they are used.
+    """
+
+    is_own = True
+
+    def __init__(self, paths: Mapping[str, tuple[str, ...]], handling: Handling) -> None:
+        super().__init__()
+        self._paths = paths
+        self._handling = handling
+
+    def _splits(self) -> Iterable[str]:
+        """Return ``train``, ``dev``, and ``tests.x`` of every test."""
+        return self._paths
+
+    @abstractmethod
+    def _pieces(self, split: str) -> Iterator[tuple[str, Iterable[Numbered]]]:
+        """Yield the pairs of a split, a table or pair of files at a time, each with its name."""
+
+    def _files(self, path: str) -> list[Path]:
+        """Return the files of a path as the experiment gives it."""
+        return files_of(path)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        unreadable = list(self._unreadable())
+        yield from ((option, f"{reason}: {path!r}") for option, path, reason in unreadable)
+        if unreadable:
+            return
+        split = "train"
+        try:
+            for split in self._splits():
+                self._read(split, "{}")
+        except DataError as error:
+            yield self._option(split), str(error)
+            return
+        for fault in self.faults():
+            if fault.is_error and fault.name not in self._handling.accept:
+                ways = "mend the text"
+                if fault.name == "test_in_train":
+                    ways += ", drop them from the training text (overlap: drop)"
+                reason = f"{fault.text}; {ways}, or accept it (accept: [{fault.name}])"
+                yield self._option(fault.split), reason
+
+    def _option(self, split: str) -> str:
+        """Return the option that names the files of a split."""
+        return next((x for x in (split, f"tests.{split}") if x in self._paths), "train")
+
+    def _unreadable(self) -> Iterator[tuple[str, str, str]]:
+        """Yield the option, the path and the reason for every path that cannot be read."""
+        for split, paths in self._paths.items():
+            for side, path in enumerate(paths):
+                option = f"{split}.{side}" if len(paths) > 1 else split
+                try:
+                    files = self._files(path)
+                except DataError as error:
+                    yield option, path, str(error)
+                    continue
+                if not files:
+                    yield option, path, "no file matches"
+                reasons = ((str(file), why_unreadable(file)) for file in files)
+                yield from ((option, file, reason) for file, reason in reasons if reason)
+
+    def faults(self) -> list[Fault]:
+        """Return the faults of the text; those of one content are found once."""
+        handling = replace(self._handling, accept=())
+        key = digest([self.fingerprint(), repr(handling), _OWN_CODE])[:32]
+
+        def compute() -> str:
+            return json.dumps([asdict(fault) for fault in faults(self._text())])
+
+        stored = cached(cache_folder("faults") / f"{key}.json", compute)
+        return [Fault(**each) for each in json.loads(stored)]
+
+    def is_available(self) -> bool:
+        return not any(self._unreadable())
+
+    def fetch(self, report: Report) -> None:
+        for _, path, reason in self._unreadable():
+            raise DataError(f"{path}: {reason}; it cannot be downloaded")
+
+    def fingerprint(self) -> str:
+        return digest(
+            part
+            for split, paths in self._paths.items()
+            for files in (chain.from_iterable(map(self._files, paths)),)
+            for part in (split, *(sha256(pieces_of(file)) for file in files))
+        )
+
+    def load(self) -> CorpusText:
+        text = self._text()
+        sentences = (f"{each.split}: {each.text}" for each in self.faults())
+        return replace(text, notes=(*text.notes, *sentences))
+
+    def _text(self) -> CorpusText:
+        """Return the text without what is to be told of its faults."""
+        splits: dict[str, Bitext] = {}
+        notes: tuple[str, ...] = ()
+        for split in self._splits():
+            splits[split], more = self._read(split, f"{split} ({{}})")
+            notes += more
+        train, dev = splits.pop("train"), splits.pop("dev")
+        handling = self._handling
+        text = CorpusText(
+            name=type(self).__name__.lower(),
+            src=handling.src,
+            tgt=handling.tgt,
+            train=train,
+            dev=dev,
+            tests={split.removeprefix("tests."): splits[split] for split in splits},
+            is_tokenised=handling.tokenised,
+            notes=notes,
+        )
+        if handling.overlap == "keep" or not (rows := overlap(text)):
+            return text
+        kept = zip(train.src, train.tgt, strict=True)
+        rest = Bitext.on_disk(pair for row, pair in enumerate(kept) if row not in rows)
+        note = f"train: {len(rows):,} pairs left out that are in dev or in a test"
+        return replace(text, train=rest, notes=(*notes, note))
+
+    def _read(self, split: str, label: str) -> tuple[Bitext, tuple[str, ...]]:
+        clean = cleaned if split == "train" else complete
+        texts: list[Bitext] = []
+        notes: tuple[str, ...] = ()
+        for name, pairs in self._pieces(split):
+            text, more = clean(label.format(name), pairs, self._handling.limits)
+            texts.append(text)
+            notes += more
+        if len(texts) == 1:
+            return texts[0], notes
+        whole = chain.from_iterable(zip(text.src, text.tgt, strict=True) for text in texts)
+        return Bitext.on_disk(whole), notes

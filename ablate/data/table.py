@@ -1,0 +1,177 @@
+"""The user's own parallel text: a table with a column for each side."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, PositiveInt
+
+from ablate.data.own_text import (
+    Code,
+    FaultName,
+    Handling,
+    Overlap,
+    OwnText,
+    TestName,
+    usable_test_name,
+)
+from ablate.data.parallel import Limits, Numbered, Ratio, files_of
+from ablate.data.rows import Row, data_files, rows_of, value_of
+from ablate.errors import DataError
+from ablate.registry import FilePaths, Fingerprinted, register
+
+Column = Annotated[str, Field(min_length=1)] | PositiveInt
+_DEV = ("dev", "valid", "validation", "val")
+_SPLITS = dict.fromkeys(_DEV, "dev") | {"training": "train"}
+"""What the training text and the dev set are called elsewhere."""
+_WITHIN = "translation"
+"""The column in which Hugging Face datasets have both sides."""
+_SURROGATE = re.compile("[\ud800-\udfff]")  # stands for a byte that is no UTF-8
+
+
+@register("table", source="the user's own")
+class Table(OwnText):
+    """Tables with a column for each side: TSV, CSV, JSON lines, Parquet, Hugging Face datasets.
+
+    ``{name: table, src: en, tgt: de, train: a.tsv, dev: b.tsv, tests: {news: c.tsv}}``; or one
+    table with a column that says the split of each row: ``{name: table, src: en, tgt: de, train:
+    all.csv, split: part}``. The end of a name says the format: ``.tsv`` (a tab ends a cell, nothing
+    is quoted), ``.csv`` (RFC 4180), ``.jsonl``, each also ``.gz``. ``.parquet``, and the folder of
+    one split that Hugging Face datasets has saved, need the extra ``tables``. A pattern names
+    several files, in the order of their names: ``train-*.parquet``; ``x.zip/a.tsv`` is a file in an
+    archive. Training rows that are empty, no UTF-8, too long, or have a line break in a sentence
+    are left out, and the notes have their numbers; elsewhere they are an error. Paths, faults and
+    fingerprints are as with ``files``.
+
+    Args:
+        src: code of the source language.
+        tgt: code of the target language.
+        train: the table to train on.
+        dev: the table that decides about stopping and averaging.
+        tests: the tables to report on, by name.
+        columns: of the source and of the target: names, or numbers from 1 if the first line has no
+            names; ``a.b`` is b within a. By default the codes of the languages, alone or within
+            ``translation``.
+        split: the column of train that says whether a row is of train, of dev (or valid,
+            validation, val), or the name of its test.
+        tokenised: the text is lower-cased and its tokens stand apart, so BLEU must not tokenise.
+        max_words: a training pair has no more on either side; characters count where words are
+            not separated, as in Chinese or Thai.
+        max_ratio: a training pair's longer side has no more words for each of the shorter's.
+        overlap: what becomes of training pairs that are in dev or in a test, but for case and
+            punctuation: ``keep`` or ``drop``.
+        accept: names of faults with which the text is used all the same.
+    """
+
+    def __init__(  # noqa: PLR0913 - one argument for every option
+        self,
+        *,
+        src: Code,
+        tgt: Code,
+        train: Annotated[str, Fingerprinted(), FilePaths()],
+        dev: Annotated[str | None, Fingerprinted(), FilePaths()] = None,
+        tests: Annotated[dict[TestName, str] | None, Fingerprinted(), FilePaths()] = None,
+        columns: tuple[Column, Column] | None = None,
+        split: Column | None = None,
+        tokenised: bool = False,
+        max_words: PositiveInt = 250,
+        max_ratio: Ratio | None = None,
+        overlap: Overlap = "keep",
+        accept: tuple[FaultName, ...] = (),
+    ) -> None:
+        paths: dict[str, tuple[str, ...]] = {"train": (train,)}
+        if split is not None:
+            if dev is not None or tests:
+                raise ValueError(
+                    f"table: column {split!r} says the split of the rows of train; leave out dev "
+                    "and tests"
+                )
+        elif dev is None or not tests:
+            raise ValueError(
+                "table: has no dev or no tests; name a table for each, or the column of train that "
+                "says the split of a row (split: COLUMN)"
+            )
+        else:
+            paths |= {"dev": (dev,)} | {f"tests.{name}": (tests[name],) for name in tests}
+        limits = Limits(max_words, max_ratio, (src, tgt))
+        super().__init__(paths, Handling(src, tgt, tokenised, limits, overlap, accept))
+        named = columns or (src, tgt)
+        self._has_names = not any(isinstance(column, int) for column in (*named, split))
+        self._sides = [
+            [str(column)] if columns else [str(column), f"{_WITHIN}.{column}"] for column in named
+        ]
+        self._split = None if split is None else str(split)
+
+    def _files(self, path: str) -> list[Path]:
+        return [file for found in files_of(path) for file in data_files(found)]
+
+    def _splits(self) -> Iterable[str]:
+        if self._split is None:
+            return self._paths
+        files = self._files(*self._paths["train"])
+        found = dict.fromkeys(split for file in files for split, _ in self._rows_of(file))
+        tests = [split for split in found if split not in ("train", "dev")]
+        if "train" not in found or "dev" not in found or not tests:
+            raise DataError(
+                f"column {self._split!r} has {', '.join(map(repr, found))}: it needs train, dev "
+                f"(or {', '.join(_DEV[1:])}), and the name of a test"
+            )
+        for name in tests:
+            try:
+                usable_test_name(name)
+            except ValueError as error:
+                raise DataError(f"column {self._split!r}: {error}") from error
+        return ["train", "dev", *(f"tests.{name}" for name in tests)]
+
+    def _pieces(self, split: str) -> Iterator[tuple[str, Iterable[Numbered]]]:
+        name = split.removeprefix("tests.")
+        for file in self._files(*self._paths[split if self._split is None else "train"]):
+            rows = (row for of, row in self._rows_of(file) if of in (name, ""))
+            if (first := next(rows, None)) is not None:  # not every file has rows of every split
+                yield str(file), chain([first], rows)
+
+    def _rows_of(self, file: Path) -> Iterator[tuple[str, Numbered]]:
+        """Yield the split of each row, empty without such a column, and its pair."""
+        needed = [name for names in self._sides for name in names]
+        needed += [] if self._split is None else [self._split]
+        number = 0
+        for number, row in rows_of(file, needed, has_names=self._has_names):
+            at = f"{file}:{number}"
+            split = ""
+            if self._split is not None:
+                if row is None:
+                    raise DataError(f"{at}: is no UTF-8, so that its split is unknown")
+                value = str(_cell(row, [self._split], at))
+                split = _SPLITS.get(value, value)
+            src, tgt = (
+                None if row is None else _sentence(_cell(row, names, at), at)
+                for names in self._sides
+            )
+            yield split, (number, src, tgt)
+        if not number:
+            raise DataError(f"{file}: has no rows")
+
+
+def _cell(row: Row, names: list[str], at: str) -> Any:
+    for name in names:
+        is_there, value = value_of(row, name)
+        if is_there:
+            return value
+    has = ", ".join(map(repr, row))
+    raise DataError(
+        f"{at}: has no column {names[0]!r}; it has {has}: name the columns of the source and the "
+        "target (columns: [SOURCE, TARGET])"
+    )
+
+
+def _sentence(value: Any, at: str) -> str | None:
+    """Return the text of a cell, empty without one; None if it is no UTF-8."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise DataError(f"{at}: has {str(value)[:40]!r} in place of a text")
+    return None if _SURROGATE.search(value) else value
