@@ -16,8 +16,11 @@ from hashlib import blake2b
 from itertools import islice
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ablate.data.corpus import Bitext, CorpusText, bleu_tokenizer
+
+Keys = NDArray[np.uint64]
 
 MUCH, SOME = 0.05, 0.005
 """Shares of a split from which a fault is an error, and from which it is told."""
@@ -49,18 +52,19 @@ class Fault:
 
 
 def faults(text: CorpusText) -> list[Fault]:
-    """Return the faults of a text, which is read twice; one number per training pair is kept."""
+    """Return the faults of a text, which is read twice; two numbers per training pair are kept."""
     train, n_train = text.train, len(text.train)
     hashes = np.fromiter(map(_key, train.src, train.tgt), np.uint64, n_train)
+    plain = _plain_keys(train)
     n_more = n_train - len(np.unique(hashes))
     result = _fault("repeated_pairs", "train", n_more, n_train, "repeat an earlier pair", much=0.5)
     result += _same_sides("train", train)
-    in_dev = set(_plain_keys(text.dev))
+    in_dev = _plain_keys(text.dev)
     for name, split in {"dev": text.dev, **text.tests}.items():
         keys = _plain_keys(split)
-        result += _in_train(name, keys, train)
+        result += _in_train(name, keys, plain)
         if name != "dev":
-            rows = [row for row, key in enumerate(keys, start=1) if key in in_dev]
+            rows = _numbers(np.isin(keys, in_dev))
             result += _fault("test_in_dev", name, len(rows), len(keys), "are in the dev set", rows)
             if not text.is_tokenised:
                 result += _in_tokens(name, split.tgt)
@@ -72,22 +76,21 @@ def faults(text: CorpusText) -> list[Fault]:
 
 def overlap(text: CorpusText) -> set[int]:
     """Return the rows of training pairs that are in another split, but for case and punctuation."""
-    others = {key for split in (text.dev, *text.tests.values()) for key in _plain_keys(split)}
-    keys = map(_plain_key, text.train.src, text.train.tgt)
-    return {row for row, key in enumerate(keys) if key in others}
+    others = np.concatenate([_plain_keys(split) for split in (text.dev, *text.tests.values())])
+    return set(np.flatnonzero(np.isin(_plain_keys(text.train), others)).tolist())
 
 
-def _in_train(name: str, keys: list[int], train: Bitext) -> list[Fault]:
-    rows: dict[int, list[int]] = {}
-    for row, key in enumerate(keys, start=1):
-        rows.setdefault(key, []).append(row)
-    lines: dict[int, int] = {}  # of the split, and of the training text
-    for line, key in enumerate(map(_plain_key, train.src, train.tgt), start=1):
-        for row in rows.get(key, ()):
-            lines.setdefault(row, line)
-    where = [f"{row} is {lines[row]}" for row in sorted(lines)]
-    text = "are in the training text"
-    return _fault("test_in_train", name, len(lines), len(keys), text, where)
+def _in_train(name: str, keys: Keys, train: Keys) -> list[Fault]:
+    numbers = _numbers(np.isin(keys, train))
+    lines = _numbers(np.isin(train, keys))
+    first = {int(train[line - 1]): line for line in reversed(lines)}
+    where = [f"{number} is {first[int(keys[number - 1])]}" for number in numbers]
+    return _fault("test_in_train", name, len(numbers), len(keys), "are in the training text", where)
+
+
+def _numbers(is_one: NDArray[np.bool_]) -> list[int]:
+    """Return the numbers of lines, from 1."""
+    return (np.flatnonzero(is_one) + 1).tolist()
 
 
 def _same_sides(name: str, split: Bitext) -> list[Fault]:
@@ -145,15 +148,24 @@ def _key(src: str, tgt: str) -> int:
     return int.from_bytes(blake2b(f"{src}\n{tgt}".encode(), digest_size=8).digest(), "little")
 
 
-def _plain_keys(split: Bitext) -> list[int]:
-    return list(map(_plain_key, split.src, split.tgt))
+def _plain_keys(split: Bitext) -> Keys:
+    """Return keys (N,) that case, punctuation and spaces do not change."""
+    keys = (_key(_plain(src), _plain(tgt)) for src, tgt in zip(split.src, split.tgt, strict=True))
+    return np.fromiter(keys, np.uint64, len(split))
 
 
-def _plain_key(src: str, tgt: str) -> int:
-    """Return a key that case, punctuation and spaces do not change."""
-    return _key(_plain(src), _plain(tgt))
+class _Letters(dict[int, int]):
+    """For `str.translate`: a space for what is no letter, digit or combining mark."""
+
+    def __missing__(self, code: int) -> int:
+        character = chr(code)
+        is_kept = character.isalnum() or unicodedata.combining(character)
+        self[code] = code if is_kept else ord(" ")
+        return self[code]
+
+
+_LETTERS = _Letters()
 
 
 def _plain(line: str) -> str:
-    letters = "".join(c if c.isalnum() or unicodedata.combining(c) else " " for c in line.lower())
-    return " ".join(letters.split())
+    return " ".join(line.lower().translate(_LETTERS).split())

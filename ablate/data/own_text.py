@@ -132,13 +132,13 @@ class OwnText(Corpus):
                 reasons = ((str(file), why_unreadable(file)) for file in files)
                 yield from ((option, file, reason) for file, reason in reasons if reason)
 
-    def faults(self) -> list[Fault]:
-        """Return the faults of the text; those of one content are found once."""
+    def faults(self, text: CorpusText | None = None) -> list[Fault]:
+        """Return the faults of the text, read unless it is given; of one content found once."""
         handling = replace(self._handling, accept=())
         key = digest([self.fingerprint(), repr(handling), _OWN_CODE])[:32]
 
         def compute() -> str:
-            return json.dumps([asdict(fault) for fault in faults(self._text())])
+            return json.dumps([asdict(fault) for fault in faults(text or self._text())])
 
         stored = cached(cache_folder("faults") / f"{key}.json", compute)
         return [Fault(**each) for each in json.loads(stored)]
@@ -160,7 +160,7 @@ class OwnText(Corpus):
 
     def load(self) -> CorpusText:
         text = self._text()
-        sentences = (f"{each.split}: {each.text}" for each in self.faults())
+        sentences = (f"{each.split}: {each.text}" for each in self.faults(text))
         return replace(text, notes=(*text.notes, *sentences))
 
     def _text(self) -> CorpusText:

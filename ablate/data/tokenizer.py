@@ -75,11 +75,11 @@ class TokenizerPair:
 
     def encode_src(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each source sentence, EOS last."""
-        return [[*each.ids, EOS] for each in self._src.encode_batch([*lines])]
+        return [[*each.ids, EOS] for each in self._src.encode_batch_fast([*lines])]
 
     def encode_tgt(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each target sentence, EOS last; batches put BOS in front."""
-        return [[*each.ids, EOS] for each in self._tgt.encode_batch([*lines])]
+        return [[*each.ids, EOS] for each in self._tgt.encode_batch_fast([*lines])]
 
     def words_src(self, lines: Sequence[str], numbers: WordNumbers) -> list[list[int]]:
         """Return the number of each word of each source sentence."""
