@@ -199,6 +199,12 @@ def _write(
         writer.write(_WORDS, words)
         writer.write(_DISTINCT, [Encoded(src.segmentations(), tgt.segmentations())])
     notes, n_long = [*text.notes], len(text.train) - n_pairs
+    n_learned_from = build(Tokenizer, run.tokenizer).n_learned_from(len(text.train))
+    if n_learned_from < len(text.train):
+        notes.append(
+            f"tokenizer: learned from {n_learned_from:,} of {len(text.train):,} training pairs, "
+            "evenly spaced"
+        )
     if n_long:
         more = f"more than {max_len} tokens on a side"
         notes.append(f"train: {n_long} of {len(text.train)} pairs left out, {more}")

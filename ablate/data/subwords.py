@@ -6,15 +6,16 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain, compress, islice
 from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as HFTokenizer
 
-from ablate.data.corpus import CorpusText
+from ablate.data.corpus import Bitext, CorpusText
 from ablate.data.segmentation import BYTES, DropoutSampler, LatticeSampler
 from ablate.data.tokenizer import (
     SPACE,
@@ -23,6 +24,7 @@ from ablate.data.tokenizer import (
     LimitedTokenizer,
     MakeSampler,
     Normalisation,
+    TokenizerPair,
     VocabularySize,
     count_pieces,
     split_words,
@@ -32,6 +34,7 @@ from ablate.errors import DataError
 from ablate.registry import AddedOption, register
 
 Coverage = Annotated[float, Field(gt=0.0, le=1.0), AddedOption(1.0)]
+TrainOn = Annotated[PositiveInt | None, AddedOption(None)]
 
 _BLOCK = 1_000  # lines
 
@@ -45,12 +48,33 @@ class SubwordTokenizer(LimitedTokenizer):
             arXiv:1808.06226; 0.9995 there for large alphabets).
         byte_fallback: a character that is not in the alphabet is written by its bytes in UTF-8,
             which take 256 entries of the vocabulary, so that nothing is unknown.
+        train_on: the vocabulary is learned from so many training pairs at most, evenly spaced;
+            null: from all.
     """
 
     character_coverage: float
     byte_fallback: bool
+    train_on: int | None
+
+    def train(self, text: CorpusText) -> TokenizerPair:
+        return super().train(self._sampled(text))
+
+    def n_learned_from(self, n_pairs: int) -> int:
+        return min(n_pairs, self.train_on or n_pairs)
+
+    def _sampled(self, text: CorpusText) -> CorpusText:
+        n_pairs = len(text.train)
+        n_kept = self.n_learned_from(n_pairs)
+        if n_kept == n_pairs:
+            return text
+        is_kept = (
+            (row + 1) * n_kept // n_pairs > row * n_kept // n_pairs for row in range(n_pairs)
+        )
+        pairs = zip(text.train.src, text.train.tgt, strict=True)
+        return replace(text, train=Bitext.on_disk(compress(pairs, is_kept)))
 
     def least_size(self, text: CorpusText) -> int:
+        text = self._sampled(text)
         sides: list[Iterable[str]] = [text.train.src, text.train.tgt]
         if self.joint:
             sides = [chain(*sides)]
@@ -113,6 +137,7 @@ class BytePair(SubwordTokenizer):
         character_coverage: Coverage = 1.0,
         byte_fallback: Annotated[bool, AddedOption(False)] = False,
         normalise: Normalisation = "none",
+        train_on: TrainOn = None,
     ) -> None:
         super().__init__(
             vocab_size=vocab_size, joint=joint, lowercase=lowercase, normalise=normalise
@@ -121,6 +146,7 @@ class BytePair(SubwordTokenizer):
         self.dropout = dropout
         self.character_coverage = character_coverage
         self.byte_fallback = byte_fallback
+        self.train_on = train_on
 
     def sampling(self) -> MakeSampler | None:
         if not self.dropout:
@@ -174,7 +200,7 @@ class ByteLevelPairs(BytePair):
         dropout: the probability that a merge is left out, as in ``bpe``.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument for every option
         self,
         *,
         vocab_size: Annotated[int, Field(ge=len(SPECIAL) + 256)] = 10_000,
@@ -183,6 +209,7 @@ class ByteLevelPairs(BytePair):
         min_frequency: PositiveInt = 2,
         dropout: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0,
         normalise: Normalisation = "none",
+        train_on: TrainOn = None,
     ) -> None:
         super().__init__(
             vocab_size=vocab_size,
@@ -191,6 +218,7 @@ class ByteLevelPairs(BytePair):
             min_frequency=min_frequency,
             dropout=dropout,
             normalise=normalise,
+            train_on=train_on,
         )
 
     def least_size(self, text: CorpusText) -> int:
@@ -225,6 +253,7 @@ class Unigram(SubwordTokenizer):
         character_coverage: Coverage = 1.0,
         byte_fallback: Annotated[bool, AddedOption(False)] = False,
         normalise: Normalisation = "none",
+        train_on: TrainOn = None,
     ) -> None:
         super().__init__(
             vocab_size=vocab_size, joint=joint, lowercase=lowercase, normalise=normalise
@@ -232,6 +261,7 @@ class Unigram(SubwordTokenizer):
         self.alpha = alpha
         self.character_coverage = character_coverage
         self.byte_fallback = byte_fallback
+        self.train_on = train_on
 
     def sampling(self) -> MakeSampler | None:
         if self.alpha is None:

@@ -152,6 +152,10 @@ class Tokenizer(Part, slot="tokenizer"):
         """Return how many entries a vocabulary for this text has at least; 0: any number."""
         return 0
 
+    def n_learned_from(self, n_pairs: int) -> int:
+        """Return from how many of the training text's pairs the vocabulary is learned."""
+        return n_pairs
+
     def sampling(self) -> MakeSampler | None:
         """Return the maker of samplers, if training text is segmented anew in every epoch."""
         return None

@@ -87,6 +87,13 @@ def test_training_pairs_that_are_too_long_are_left_out_and_noted(folder: Path) -
     assert "train: 4 of 10 pairs left out, more than 7 tokens on a side" in prepared.text.notes
 
 
+def test_a_vocabulary_from_a_sample_is_noted(folder: Path) -> None:
+    note = "tokenizer: learned from 6 of 10 training pairs, evenly spaced"
+    for n_pairs, is_noted in ((6, True), (10, False), (None, False)):
+        run = run_spec(folder, name="bpe", vocab_size=60, train_on=n_pairs)
+        assert (note in prepare(run).text.notes) == is_noted
+
+
 def test_long_sentences_elsewhere_are_cut_and_noted_but_references_are_whole(folder: Path) -> None:
     prepared = prepare(run_spec(folder, max_len=8))
     whole = prepare(run_spec(folder, max_len=40))

@@ -313,6 +313,23 @@ def test_characters_beyond_the_coverage_are_no_part_of_the_alphabet(
         assert build(Tokenizer, tokenizer).least_size(text) == least
 
 
+@pytest.mark.parametrize("name", ["bpe", "byte_bpe", "unigram"])
+@pytest.mark.parametrize("joint", [True, False])
+def test_a_vocabulary_may_be_learned_from_a_sample(name: str, joint: bool) -> None:
+    text, size = corpus_text(), {"joint": joint, "vocab_size": 290}
+    pairs = list(zip(text.train.src, text.train.tgt, strict=True))
+    for n_pairs, rows in ((50, range(3, 200, 4)), (150, [r for r in range(200) if r % 4])):
+        sampled = trained_pair(name, text, train_on=n_pairs, **size)
+        alone = replace(text, train=Bitext.of(pairs[row] for row in rows))
+        assert sampled.to_json() == trained_pair(name, alone, **size).to_json()
+        few = build(Tokenizer, choose(Tokenizer, name, train_on=n_pairs, **size))
+        assert few.least_size(text) == few.least_size(alone)
+        assert (few.n_learned_from(200), few.n_learned_from(20)) == (n_pairs, 20)
+    whole = trained_pair(name, text, **size).to_json()
+    assert trained_pair(name, text, train_on=200, **size).to_json() == whole
+    assert trained_pair(name, text, train_on=50, **size).to_json() != whole
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_form_of_unicode_makes_spellings_alike(name: str) -> None:
     text = corpus_text()
