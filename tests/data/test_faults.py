@@ -204,6 +204,13 @@ def test_the_command_lists_faults_and_ends_with_1_if_one_is_an_error(folder: Pat
     assert (done.exit_code, done.output) == (0, "no faults\n")
 
 
+def test_the_corpus_that_is_made_here_has_no_faults(folder: Path) -> None:
+    spec = folder / "own.yaml"
+    spec.write_text("corpus: {name: synthetic, size: 2000}\n")
+    done = CliRunner().invoke(app, ["corpora", "check", str(spec)])
+    assert (done.exit_code, done.output) == (0, "no faults\n")
+
+
 def test_a_vocabulary_that_cannot_hold_the_alphabet_is_refused_by_plan(folder: Path) -> None:
     write(text())
     corpus = "{name: files, src: en, tgt: de, train: [train.en, train.de], "
