@@ -110,6 +110,7 @@ def main() -> None:
         section("What parts cost", "parts_cost", "", parts),
         section("How cost grows", "scaling", "", growth),
         section("Seeds in one model", "padded_seeds", "", seeds),
+        section("Reading a large text", "large_corpus", "", texts),
     ]
     write_whole(output, "\n".join(sections))
     say(str(output))
@@ -348,6 +349,23 @@ def seeds(record: Json) -> Iterator[str]:
     yield "lengths. Padded to the largest of them they would be so many times the tokens (an epoch"
     yield f"of {record['experiment']['name']}, {record['experiment']['batch_tokens']:,} a batch):"
     yield f"{times}. Nor could a replica's dropout be drawn as it is drawn alone."
+
+
+def texts(record: Json) -> Iterator[str]:
+    """Yield the cost of preparing texts of several sizes, beside the tokenizers library alone."""
+    yield "What a run needs before its first batch, with a joint BPE of 8,000: once for each text"
+    yield "on a machine (empty cache), and for every run after that (full cache). An empty cache in"
+    yield "times of what the tokenizers library alone needs to learn from the same words and to"
+    yield "encode the same lines; a full cache in seconds, and MiB of the process."
+    yield ""
+    yield "| pairs | empty: time | processor time | peak memory | full: time | peak memory |"
+    yield "|---|---|---|---|---|---|"
+    for n_pairs, measured in record["pairs"].items():
+        alone, cold, warm = measured.values()
+        ratios = " | ".join(
+            f"{cold[key] / alone[key]:.2f}" for key in ("seconds", "cpu_seconds", "peak_mib")
+        )
+        yield f"| {int(n_pairs):,} | {ratios} | {warm['seconds']:.1f} | {warm['peak_mib']:,.0f} |"
 
 
 def _spread(ratio: Json) -> str:

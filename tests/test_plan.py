@@ -215,6 +215,14 @@ def test_a_row_with_another_tokenizer_is_held_against_the_baseline_with_its_own(
         assert row.params_delta == row.params / baseline.params - 1
 
 
+def test_a_large_text_that_is_not_encoded_yet_is_announced(path: Path) -> None:
+    plan = probed(path)
+    assert plan.text_mib == 0  # of the user's own
+    assert not any("of text" in line for line in plan.remarks())
+    line = "100 MiB of text are to be read and encoded first, which takes about 0:45 on two cores"
+    assert line in replace(plan, text_mib=100.0).remarks()
+
+
 def test_totals_are_known_as_soon_as_one_row_has_been_probed(path: Path) -> None:
     before, plan = probed(path), probed(path, "rms")
     assert before.seconds_left is None

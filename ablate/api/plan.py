@@ -24,6 +24,7 @@ from ablate.api.selection import (
     tuning_runs,
 )
 from ablate.config import Row, Run, RunSpec
+from ablate.data.prepare import n_bytes_to_encode
 from ablate.data.tokenizer import Tokenizer
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import Choice, build
@@ -43,6 +44,8 @@ from ablate.training.step import count_passes
 from ablate.wording import counted
 
 _WEIGHT_BYTES = 4  # on disk
+_LARGE_TEXT = 20  # MiB, from which reading it is worth a word
+_SECONDS_PER_MIB = 0.45  # benchmarks/large_corpus.py
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,7 @@ class Plan:
     n_worker_slots: int
     rows: tuple[PlannedRow, ...]
     published: dict[str, str | None] | None  # the source of published numbers, and a note on them
+    text_mib: float = 0.0  # of the user's own text, to be encoded before the first run, in MiB
     stale: tuple[str, ...] = ()  # runs of other code, libraries or another machine, in sentences
 
     @property
@@ -182,6 +186,7 @@ class Plan:
         device, spent = re.split("[: ]", self.device)[0], self.device_seconds
         hours = "" if spent is None else f"{spent / 3600:.3g} {device} hours, "
         lines.append(f"all runs together: {hours}{self.weight_mib:,.0f} MiB of disk for weights")
+        lines += self._reading()
         if any(row.is_time_estimated for row in self.rows):
             lines.append("~ before a time: at the speed of another row, by the ratio of FLOPs")
         if any(row.train_peak_mib is None for row in self.rows):
@@ -192,6 +197,14 @@ class Plan:
         for label, text in (self.published or {}).items():
             lines += [f"published, {label}: {text}"] if text else []
         return lines
+
+    def _reading(self) -> list[str]:
+        if self.text_mib < _LARGE_TEXT:
+            return []
+        return [
+            f"{self.text_mib:,.0f} MiB of text are to be read and encoded first, which takes about "
+            f"{format_duration(self.text_mib * _SECONDS_PER_MIB)} on two cores"
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain data."""
@@ -244,6 +257,7 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
         n_worker_slots=len(worker_slots),
         rows=tuple(planner.with_estimated_times(rows)),
         published=published.model_dump(include={"source", "note"}) if published else None,
+        text_mib=planner.text_mib(),
         stale=tuple(stale_remarks(planner.finished, worker_slots[0])),
     )
 
@@ -333,6 +347,17 @@ class _Planner:
                 row = replace(row, seconds_per_run=seconds, is_time_estimated=True)
             timed.append(row)
         return timed
+
+    def text_mib(self) -> float:
+        """Return the MiB of own text that missing runs have to encode."""
+        texts: dict[tuple[Any, ...], RunSpec] = {}
+        for run in self._selection.runs:
+            if self._record(run)[1] is None:
+                spec = run.spec
+                key = spec.corpus, spec.tokenizer, spec.model.dims.max_len, spec.training.teacher
+                texts.setdefault(key, spec)
+        known = ((spec, self._fingerprints.of(spec.corpus)) for spec in texts.values())
+        return sum(n_bytes_to_encode(spec, x) for spec, x in known if x is not None) / 2**20
 
     def _counts(self, spec: RunSpec) -> tuple[int, float]:
         """Return the parameters of a run's model, and its FLOPs per target token and pass."""

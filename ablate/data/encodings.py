@@ -121,6 +121,11 @@ def _lock_of(name: str, timeout: float = -1) -> FileLock:
     return FileLock(folder / f"{name}.lock", timeout=timeout)
 
 
+def is_written(entry: Path) -> bool:
+    """Return whether there is an entry, which may be damaged."""
+    return (entry / _TEXT).exists()
+
+
 def read_cache(entry: Path | None) -> CachedCorpus | None:
     """Return an entry, without training text; None if there is none or it is damaged."""
     if entry is None:

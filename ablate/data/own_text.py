@@ -63,6 +63,7 @@ class Handling:
     limits: Limits
     overlap: Overlap
     accept: tuple[FaultName, ...]
+    columns: tuple[str, ...] = ()  # of a table, and the one that says the split
 
 
 class OwnText(Corpus):
@@ -98,20 +99,28 @@ class OwnText(Corpus):
         yield from ((option, f"{reason}: {path!r}") for option, path, reason in unreadable)
         if unreadable:
             return
-        split = "train"
         try:
-            for split in self._splits():
-                self._read(split, "{}")
+            found = self.faults()
         except DataError as error:
-            yield self._option(split), str(error)
+            yield self._mistake(error)
             return
-        for fault in self.faults():
+        for fault in found:
             if fault.is_error and fault.name not in self._handling.accept:
                 ways = "mend the text"
                 if fault.name == "test_in_train":
                     ways += ", drop them from the training text (overlap: drop)"
                 reason = f"{fault.text}; {ways}, or accept it (accept: [{fault.name}])"
                 yield self._option(fault.split), reason
+
+    def _mistake(self, error: DataError) -> tuple[str, str]:
+        """Return the option and the reason why the text cannot be read."""
+        split = "train"
+        try:
+            for split in self._splits():
+                self._read(split, "{}")
+        except DataError as reason:
+            error = reason
+        return self._option(split), str(error)
 
     def _option(self, split: str) -> str:
         """Return the option that names the files of a split."""
@@ -142,6 +151,11 @@ class OwnText(Corpus):
 
         stored = cached(cache_folder("faults") / f"{key}.json", compute)
         return [Fault(**each) for each in json.loads(stored)]
+
+    def n_bytes(self) -> int:
+        """Return the size of all files."""
+        paths = chain.from_iterable(self._paths.values())
+        return sum(len(x) for path in paths for file in self._files(path) for x in pieces_of(file))
 
     def is_available(self) -> bool:
         return not any(self._unreadable())

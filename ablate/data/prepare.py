@@ -18,6 +18,7 @@ from ablate.data import encodings
 from ablate.data.batches import Encoded, Resampled
 from ablate.data.cache import cache_folder, cached
 from ablate.data.corpus import Bitext, Corpus, CorpusText, digest_of_lines
+from ablate.data.own_text import OwnText
 from ablate.data.parallel import lines_of, pieces_of, why_unreadable
 from ablate.data.segmentation import WordNumbers
 from ablate.data.sentences import Lines, Ragged
@@ -105,10 +106,21 @@ def too_small_vocabulary(run: RunSpec) -> str | None:
     if not (isinstance(tokenizer, SubwordTokenizer) and corpus.is_own and corpus.is_available()):
         return None
     options = {**vars(tokenizer), "vocab_size": 0, "nominal_size": 0}
-    key = digest([corpus.fingerprint(), repr(sorted(options.items())), _OWN_CODE])[:32]
+    content = corpus.fingerprint(), repr(run.corpus)
+    key = digest([*content, repr(sorted(options.items())), _OWN_CODE])[:32]
     file = cache_folder("alphabets") / key
     n_needed = int(cached(file, lambda: str(tokenizer.least_size(corpus.load()))))
     return tokenizer.too_small(n_needed) if n_needed > tokenizer.vocab_size else None
+
+
+def n_bytes_to_encode(run: RunSpec, fingerprint: str) -> int:
+    """Return the size of the user's own text if its ids are not in the cache, and 0 if they are."""
+    corpus = build(Corpus, run.corpus, at="corpus")
+    teacher = run.training.teacher
+    entry = _entry(run, fingerprint, "" if teacher is None else content_of(teacher))
+    if isinstance(corpus, OwnText) and not encodings.is_written(entry):
+        return corpus.n_bytes()
+    return 0
 
 
 def _sampling(run: RunSpec) -> MakeSampler | None:

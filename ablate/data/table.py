@@ -98,8 +98,9 @@ class Table(OwnText):
         else:
             paths |= {"dev": (dev,)} | {f"tests.{name}": (tests[name],) for name in tests}
         limits = Limits(max_words, max_ratio, (src, tgt))
-        super().__init__(paths, Handling(src, tgt, tokenised, limits, overlap, accept))
         named = columns or (src, tgt)
+        read = tuple(map(repr, (*named, split, columns is None)))
+        super().__init__(paths, Handling(src, tgt, tokenised, limits, overlap, accept, read))
         self._has_names = not any(isinstance(column, int) for column in (*named, split))
         self._sides = [
             [str(column)] if columns else [str(column), f"{_WITHIN}.{column}"] for column in named

@@ -23,7 +23,7 @@ from ablate.data import prepare as module
 from ablate.data.batches import Batches, Encoded, Resampled
 from ablate.data.corpus import Corpus, CorpusText
 from ablate.data.files import Files
-from ablate.data.prepare import Prepared, prepare, trained_tokenizers
+from ablate.data.prepare import Prepared, n_bytes_to_encode, prepare, trained_tokenizers
 from ablate.data.sentences import Ragged
 from ablate.data.subwords import BytePair
 from ablate.data.tokenizer import EOS, PAD, Tokenizer
@@ -92,6 +92,17 @@ def test_a_vocabulary_from_a_sample_is_noted(folder: Path) -> None:
     for n_pairs, is_noted in ((6, True), (10, False), (None, False)):
         run = run_spec(folder, name="bpe", vocab_size=60, train_on=n_pairs)
         assert (note in prepare(run).text.notes) == is_noted
+
+
+def test_a_text_is_to_be_encoded_until_its_ids_are_in_the_cache(folder: Path) -> None:
+    run = run_spec(folder)
+    fingerprint = build(Corpus, run.corpus).fingerprint()
+    n_bytes = sum(path.stat().st_size for path in folder.glob("*.??"))
+    assert n_bytes_to_encode(run, fingerprint) == n_bytes
+    prepare(run)
+    assert n_bytes_to_encode(run, fingerprint) == 0
+    assert n_bytes_to_encode(run_spec(folder, max_len=17), fingerprint) == n_bytes
+    assert n_bytes_to_encode(RunSpec.model_validate({"corpus": "synthetic"}), "") == 0
 
 
 def test_long_sentences_elsewhere_are_cut_and_noted_but_references_are_whole(folder: Path) -> None:

@@ -180,6 +180,25 @@ def test_columns_without_names_are_numbered(folder: Path) -> None:
     assert load(**paths, columns=(2, 3)) == from_files()
 
 
+def test_what_is_known_of_one_column_is_not_taken_for_another(folder: Path) -> None:
+    rows = [(a, b, a) for a, b in [(f"a b{n}", f"A B{n}") for n in range(100)]]
+    lines = "".join("\t".join(row) + "\n" for row in [("en", "de", "same"), *rows])
+    (folder / "x.tsv").write_text(lines, encoding="utf-8")
+    paths: dict[str, Any] = {"train": "x.tsv", "dev": "x.tsv", "tests": {"t": "x.tsv"}}
+    accept = ("test_in_train", "test_in_dev")
+    assert not list(corpus(**paths, accept=accept).problems())
+    wrong = corpus(**paths, accept=accept, columns=("en", "same"))
+    assert {option for option, _ in wrong.problems()} == {"train", "dev", "tests.t"}
+
+
+def test_a_text_without_mistakes_is_read_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not list(corpus().problems())
+    monkeypatch.setattr("ablate.data.table.rows_of", lambda *_, **__: pytest.fail("read again"))
+    assert not list(corpus().problems())
+
+
 def test_patterns_name_several_files_in_the_order_of_their_names(folder: Path) -> None:
     for i, pair in enumerate(TRAIN):
         (folder / f"part-{i}.tsv").write_bytes(tsv([pair]))
