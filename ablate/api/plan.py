@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,7 @@ from ablate.training.step import count_passes
 from ablate.wording import counted
 
 _WEIGHT_BYTES = 4  # on disk
-_LARGE_TEXT = 20  # MiB, from which reading it is worth a word
-_SECONDS_PER_MIB = 0.45  # benchmarks/large_corpus.py
+_LARGE_TEXT, _SECONDS_PER_MIB = 20, 0.45  # MiB; benchmarks/large_corpus.py
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class Plan:
         device, spent = re.split("[: ]", self.device)[0], self.device_seconds
         hours = "" if spent is None else f"{spent / 3600:.3g} {device} hours, "
         lines.append(f"all runs together: {hours}{self.weight_mib:,.0f} MiB of disk for weights")
-        lines += self._reading()
+        lines += _reading(self.text_mib)
         if any(row.is_time_estimated for row in self.rows):
             lines.append("~ before a time: at the speed of another row, by the ratio of FLOPs")
         if any(row.train_peak_mib is None for row in self.rows):
@@ -197,14 +197,6 @@ class Plan:
         for label, text in (self.published or {}).items():
             lines += [f"published, {label}: {text}"] if text else []
         return lines
-
-    def _reading(self) -> list[str]:
-        if self.text_mib < _LARGE_TEXT:
-            return []
-        return [
-            f"{self.text_mib:,.0f} MiB of text are to be read and encoded first, which takes about "
-            f"{format_duration(self.text_mib * _SECONDS_PER_MIB)} on two cores"
-        ]
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain data."""
@@ -350,12 +342,9 @@ class _Planner:
 
     def text_mib(self) -> float:
         """Return the MiB of own text that missing runs have to encode."""
-        texts: dict[tuple[Any, ...], RunSpec] = {}
-        for run in self._selection.runs:
-            if self._record(run)[1] is None:
-                spec = run.spec
-                key = spec.corpus, spec.tokenizer, spec.model.dims.max_len, spec.training.teacher
-                texts.setdefault(key, spec)
+        ids_of = attrgetter("corpus", "tokenizer", "model.dims.max_len", "training.teacher")
+        missing = (run.spec for run in self._selection.runs if not self._record(run)[1])
+        texts = {ids_of(spec): spec for spec in missing}
         known = ((spec, self._fingerprints.of(spec.corpus)) for spec in texts.values())
         return sum(n_bytes_to_encode(spec, x) for spec, x in known if x is not None) / 2**20
 
@@ -399,6 +388,12 @@ class _Planner:
 
 def _vocabulary_key(spec: RunSpec) -> tuple[Choice, Choice]:
     return spec.corpus, spec.tokenizer
+
+
+def _reading(text_mib: float) -> list[str]:
+    line = f"{text_mib:,.0f} MiB of text are to be read and encoded first, which takes about "
+    line += f"{format_duration(text_mib * _SECONDS_PER_MIB)} on two cores"
+    return [line] if text_mib >= _LARGE_TEXT else []
 
 
 def _nominal(spec: RunSpec) -> Vocabulary:

@@ -100,11 +100,11 @@ class OwnText(Corpus):
         if unreadable:
             return
         try:
-            found = self.faults()
+            all_faults = self.faults()
         except DataError as error:
             yield self._mistake(error)
             return
-        for fault in found:
+        for fault in all_faults:
             if fault.is_error and fault.name not in self._handling.accept:
                 ways = "mend the text"
                 if fault.name == "test_in_train":

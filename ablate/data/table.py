@@ -108,17 +108,17 @@ class Table(OwnText):
         self._split = None if split is None else str(split)
 
     def _files(self, path: str) -> list[Path]:
-        return [file for found in files_of(path) for file in data_files(found)]
+        return [file for table in files_of(path) for file in data_files(table)]
 
     def _splits(self) -> Iterable[str]:
         if self._split is None:
             return self._paths
         files = self._files(*self._paths["train"])
-        found = dict.fromkeys(split for file in files for split, _ in self._rows_of(file))
-        tests = [split for split in found if split not in ("train", "dev")]
-        if "train" not in found or "dev" not in found or not tests:
+        names = dict.fromkeys(split for file in files for split, _ in self._rows_of(file))
+        tests = [split for split in names if split not in ("train", "dev")]
+        if "train" not in names or "dev" not in names or not tests:
             raise DataError(
-                f"column {self._split!r} has {', '.join(map(repr, found))}: it needs train, dev "
+                f"column {self._split!r} has {', '.join(map(repr, names))}: it needs train, dev "
                 f"(or {', '.join(_DEV[1:])}), and the name of a test"
             )
         for name in tests:
