@@ -223,7 +223,10 @@ def test_the_example_of_a_part_is_accepted(
     for option in slots()[slot][name].file_paths:
         for side in (1, 2):
             (tmp_path / f"{option}.{side}").write_text("a line\n", encoding="utf-8")
-    (tmp_path / "example.yaml").write_text(part.example, encoding="utf-8")
+    rows = ("split", "src", "tgt"), ("train", "a", "A"), ("dev", "b", "B"), ("test", "c", "C")
+    (tmp_path / "train.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
+    example = part.example.replace("train: train\n", "train: train.tsv\n")
+    (tmp_path / "example.yaml").write_text(example, encoding="utf-8")
     experiment = config.load(tmp_path / "example.yaml")
     check(experiment)
     if slot == "metric":

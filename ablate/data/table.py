@@ -56,8 +56,8 @@ class Table(OwnText):
         columns: of the source and of the target: names, or numbers from 1 if the first line has no
             names; ``a.b`` is b within a. By default the codes of the languages, alone or within
             ``translation``.
-        split: the column of train that says whether a row is of train, of dev (or valid,
-            validation, val), or the name of its test.
+        split: the column that says whether a row is of train, of dev (or valid, validation, val),
+            or the name of its test, if train is the only table; null: ``split``.
         tokenised: the text is lower-cased and its tokens stand apart, so BLEU must not tokenise.
         max_words: a training pair has no more on either side; characters count where words are
             not separated, as in Chinese or Thai.
@@ -84,16 +84,12 @@ class Table(OwnText):
         accept: tuple[FaultName, ...] = (),
     ) -> None:
         paths: dict[str, tuple[str, ...]] = {"train": (train,)}
-        if split is not None:
-            if dev is not None or tests:
-                raise ValueError(
-                    f"table: column {split!r} says the split of the rows of train; leave out dev "
-                    "and tests"
-                )
-        elif dev is None or not tests:
+        if dev is None and not tests:
+            split = "split" if split is None else split
+        elif dev is None or not tests or split is not None:
             raise ValueError(
-                "table: has no dev or no tests; name a table for each, or the column of train that "
-                "says the split of a row (split: COLUMN)"
+                "table: give dev and tests, each a table of its own; or neither of them, where a "
+                "column of train says the split of each row (split: COLUMN)"
             )
         else:
             paths |= {"dev": (dev,)} | {f"tests.{name}": (tests[name],) for name in tests}
