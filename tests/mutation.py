@@ -59,8 +59,8 @@ NUMBERS: dict[str, tuple[str, ...]] = {
     "analysis": ("*",),
     "config": ("identity", "merge", "rows"),
     "data": (
-        "batches", "corpus", "encodings", "parallel", "prepare", "segmentation", "sentences",
-        "subwords", "tokenizer", "unigram",
+        "batches", "corpus", "encodings", "faults", "own_text", "parallel", "prepare", "rows",
+        "segmentation", "sentences", "subwords", "table", "tokenizer", "unigram",
     ),
     "gate": ("*",),
     "measuring": ("*",),
