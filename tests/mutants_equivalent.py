@@ -383,6 +383,10 @@ no piece is a byte
   data/subwords.py  Unigram.fit  False -> True: False
 seconds to wait for a held lock
   data/encodings.py  entry_lock  0 -> 1: 0
+the key only has to be the same for all sizes
+  data/prepare.py  too_small_vocabulary  0 -> 1: 0*
+a key above all others is compared with the largest, and differs
+  data/segmentation.py  DropoutSampler._ranks  1 -> 2: 1 (5)
 either order tells texts apart
   data/prepare.py  _key  swap the first two: (text*
 all ways share the factor

@@ -48,7 +48,6 @@ def rows_of(
     Args:
         path: its name says the format.
         columns: those that are needed; others may be left out.
-        columns: those that are needed; others may be left out.
         has_names: of TSV and CSV: the first line has the names of columns, which are otherwise
             called by their numbers from 1.
 

@@ -269,6 +269,18 @@ def test_a_test_name_must_do_as_part_of_a_file_name_and_as_a_column(name: str) -
         corpus(tests={name: ("a", "b")})
 
 
+@pytest.mark.parametrize(("n_lines", "n_invalid"), [(100, 10), (2_000, 20)])
+def test_a_few_invalid_pairs_are_left_out_and_more_are_another_encoding(
+    folder: Path, n_lines: int, n_invalid: int
+) -> None:
+    (folder / "train.en").write_text("a\n" * n_lines)
+    for extra in (0, 1):
+        n = n_invalid + extra
+        (folder / "train.de").write_bytes(b"\xff\n" * n + b"b\n" * (n_lines - n))
+        reasons = [reason for _, reason in corpus().problems() if "another encoding" in reason]
+        assert len(reasons) == extra
+
+
 @pytest.mark.parametrize(("encoding", "said"), [("latin-1", "Latin-1"), ("utf-16-le", "UTF-16")])
 def test_a_file_in_another_encoding_is_no_text_with_a_few_bad_lines(
     folder: Path, encoding: str, said: str

@@ -275,6 +275,17 @@ def test_bytes_write_any_text_that_training_has_not_seen(
     assert plain.tgt_pieces([EOS]) == [SPECIAL[EOS]]
 
 
+def test_byte_level_pairs_split_text_where_pairs_of_characters_do() -> None:
+    lines = ("x9 isn't here",) * 9
+    text = replace(corpus_text(), train=Bitext(lines, lines))
+    pieces = [
+        pair.src_pieces(pair.encode_src(lines[:1])[0][:-1])
+        for name in ("bpe", "byte_bpe")
+        for pair in [trained_pair(name, text, vocab_size=300)]
+    ]
+    assert pieces == [["▁x9", "▁isn", "'", "t", "▁here"]] * 2
+
+
 def test_byte_level_pairs_are_joined_in_the_order_of_training() -> None:
     pair = trained_pair("byte_bpe", corpus_text(500), vocab_size=400, joint=False)
     model = json.loads(json.loads(pair.to_json())["tgt"])["model"]
