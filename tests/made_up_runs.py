@@ -88,7 +88,7 @@ def _write_files(folder: Path, name: str, tests: Mapping[str, Bitext]) -> None:
     for test_set, bitext in tests.items():
         lines = [" ".join(w for w in s.split() if draw.random() < 0.9) for s in bitext.tgt]
         lengths = np.array([len(s.split()) for s in bitext.tgt])
-        statistics = SentenceStatistics.of(lines, bitext.tgt, lengths, np.ones(len(lines)))
+        statistics = SentenceStatistics.of(lines, [bitext.tgt], lengths, np.ones(len(lines)))
         text = "".join(f"{line}\n" for line in lines)
         (folder / f"hypotheses.{test_set}.txt").write_text(text, encoding="utf-8")
         (folder / f"sentences.{test_set}.csv").write_text(statistics.to_csv(), encoding="utf-8")

@@ -410,6 +410,8 @@ no piece is empty
   data/unigram.py  _seeds  drop the second term: start + 1
 a second row that does not fit is cut off
   data/batches.py  bounds  1 -> 2: 1 (3)
+without another noun there is no object
+  data/synthetic/corpus.py  Sampler._modifier  False -> True: False (2)
 any longer hash does
   data/synthetic/corpus.py  _Sentences.take  8 -> 9: 8
 no text has a special piece, and anything below the rarest one does
@@ -419,6 +421,7 @@ every element is set below
 a joint tokenizer counts both sides together
   data/tokenizer.py  Tokenizer.train  swap src and tgt: chain(src, tgt)
 either set may be the one of a side
+  data/synthetic/corpus.py  _Sentences.take  swap src and tgt: self._fits(src, tgt, kind)
   data/synthetic/corpus.py  _Sentences._fits  swap the first two: (src_words, tgt_words)
 a node that no edge touches
   data/unigram.py  _Lattice.__init__  0 -> 1: 0

@@ -33,7 +33,7 @@ def test_bleu_is_that_of_the_command_of_sacrebleu(language: str, tmp_path: Path)
     command = [sys.executable, "-m", "sacrebleu", str(files[0]), "-i", str(files[1]), *options]
     printed = subprocess.run(command, capture_output=True, check=True, text=True).stdout
     reference, translation = TEXTS[language]
-    scores = score([translation], [reference], tokenizer=tokenizer, is_tokenised=False)
+    scores = score([translation], [[reference]], tokenizer=tokenizer, is_tokenised=False)
     assert scores["bleu"] == pytest.approx(float(printed), abs=1e-9)
     assert scores["bleu"] > 20
     assert f"tok:{tokenizer}" in scores["bleu_signature"]

@@ -255,8 +255,8 @@ def _differing(
     row: str, seed: int, texts: Bitext, ours: Sequence[str], theirs: Sequence[str]
 ) -> Iterator[Differing]:
     chrf = CHRF()
-    lines = zip(texts.src, texts.tgt, ours, theirs, strict=True)
-    for number, (source, reference, a, b) in enumerate(lines, start=1):
+    lines = zip(texts.src, ours, theirs, *texts.references, strict=True)
+    for number, (source, a, b, *references) in enumerate(lines, start=1):
         if a != b:
-            scores = [chrf.sentence_score(text, [reference]).score for text in (a, b)]
-            yield Differing(row, seed, number, source, reference, (a, b), (scores[0], scores[1]))
+            one, other = (chrf.sentence_score(text, references).score for text in (a, b))
+            yield Differing(row, seed, number, source, references, (a, b), (one, other))

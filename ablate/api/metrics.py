@@ -111,7 +111,7 @@ def _with_scores(
                     raise StoreError(f"{file}: cannot be read: {reason}")
                 bitext, built = test_sets()[name], build(Metric, metric.choice, at="metrics")
                 try:
-                    score = float(built.score(bitext.src, lines, bitext.tgt))
+                    score = float(built.score_by_all(bitext.src, lines, bitext.references))
                 except (OSError, ValueError, TypeError) as error:
                     raise SpecError(f"metrics: {metric.choice.name}: {error}") from error
                 entry = {"score": score, "signature": built.signature()}

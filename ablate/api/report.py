@@ -99,7 +99,7 @@ def tabulate(
             tests = text_of_runs(selection.corpus, records.values()).tests
         except DataError:  # they are not on this machine
             return {}
-        return {name: (bitext.src, bitext.tgt) for name, bitext in tests.items()}
+        return {name: (bitext.src, bitext.references) for name, bitext in tests.items()}
 
     for run, of_sets in statistics.items():
         for name, of_set in of_sets.items():

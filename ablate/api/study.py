@@ -156,7 +156,8 @@ class Study:
     def translations(self, test_set: str | None = None) -> pd.DataFrame:
         """Return a test set, by default the first, with its translations by every run with any.
 
-        Columns are ``source``, ``reference`` and one per run, ``row:seed``.
+        Columns are ``source``, ``reference`` (with more of them ``reference.2`` and so on) and one
+        per run, ``row:seed``.
 
         Raises:
             SpecError: if the corpus has no such test set.
@@ -171,6 +172,8 @@ class Study:
         if name not in tests:
             raise SpecError(f"the corpus has no test set {name!r}; it has {', '.join(tests)}")
         columns = {"source": list(tests[name].src), "reference": list(tests[name].tgt)}
+        for number, further in enumerate(tests[name].more, start=2):
+            columns[f"reference.{number}"] = list(further)
         for (row, seed), record in self.records.items():
             lines = self.store.translations(record, name)
             if lines is not None:

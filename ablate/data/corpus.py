@@ -23,13 +23,23 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Bitext:
-    """One split: ``tgt[i]`` is the translation of ``src[i]``."""
+    """One split: ``tgt[i]`` is the translation of ``src[i]``.
+
+    A test may have more translations of each sentence, by which BLEU and chrF score; its likelihood
+    is that of ``tgt``.
+    """
 
     src: Sequence[str]
     tgt: Sequence[str]
+    more: tuple[Sequence[str], ...] = ()  # each as long as ``tgt``
 
     def __len__(self) -> int:
         return len(self.src)
+
+    @property
+    def references(self) -> list[Sequence[str]]:
+        """Return all translations, those by one translator at a time."""
+        return [self.tgt, *self.more]
 
     def parts(self, n_pairs: int) -> Iterator[Bitext]:
         """Yield blocks of ``n_pairs`` in memory, the last one shorter."""

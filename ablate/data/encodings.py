@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -155,8 +155,8 @@ def _open(entry: Path, contents: dict[str, Any]) -> CachedCorpus:
     return CorpusText(**text), TokenizerPair.from_json(contents["codec"]), splits
 
 
-def _bitext(sides: dict[str, Sequence[str]]) -> Bitext:
-    return Bitext(tuple(sides["src"]), tuple(sides["tgt"]))
+def _bitext(sides: dict[str, Any]) -> Bitext:
+    return Bitext(tuple(sides["src"]), tuple(sides["tgt"]), tuple(map(tuple, sides["more"])))
 
 
 def _files(entry: Path, split: str, side: str) -> tuple[Path, Path]:

@@ -138,8 +138,7 @@ def _fault(  # noqa: PLR0913 - what a sentence about a fault is made of
     share = n / max(1, n_pairs)
     if n < FEW or share < SOME:
         return []
-    examples = ", ".join(map(str, where[:_N_EXAMPLES])) + ", ..." * (len(where) > _N_EXAMPLES)
-    lines = f" (lines {examples})" if examples else ""
+    lines = f" (lines {', '.join(map(str, where[:_N_EXAMPLES]))}, ...)" if where else ""
     sentence = f"{n:,} of {n_pairs:,} pairs ({share:.1%}) {text}{lines}"
     return [Fault(name, split, share, share >= much, sentence)]
 

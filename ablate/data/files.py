@@ -13,6 +13,9 @@ from ablate.errors import DataError
 from ablate.registry import AddedOption, FilePaths, Fingerprinted, register
 
 Paths = tuple[str, str]
+Tests = Annotated[
+    dict[TestName, Annotated[tuple[str, ...], Field(min_length=2)]], Field(min_length=1)
+]
 
 
 @register("files", source="the user's own")
@@ -33,7 +36,8 @@ class Files(OwnText):
         tgt: code of the target language.
         train: the source and the target file to train on.
         dev: the pair of files that decides about stopping and averaging.
-        tests: the pairs of files to report on, by name.
+        tests: the pairs of files to report on, by name; with further files of the target, if there
+            are several references, by all of which BLEU and chrF score.
         tokenised: the text is lower-cased and its tokens stand apart, so BLEU must not tokenise.
         max_words: a training pair has no more on either side; characters count where words are
             not separated, as in Chinese or Thai.
@@ -50,19 +54,23 @@ class Files(OwnText):
         tgt: Code,
         train: Annotated[Paths, Fingerprinted(), FilePaths()],
         dev: Annotated[Paths, Fingerprinted(), FilePaths()],
-        tests: Annotated[dict[TestName, Paths], Field(min_length=1), Fingerprinted(), FilePaths()],
+        tests: Annotated[Tests, Fingerprinted(), FilePaths()],
         tokenised: bool = False,
         max_words: PositiveInt = 250,
         max_ratio: Ratio | None = None,
         overlap: Annotated[Overlap, AddedOption("keep")] = "keep",
         accept: Annotated[tuple[FaultName, ...], AddedOption([])] = (),
     ) -> None:
-        paths = {"train": train, "dev": dev} | {f"tests.{x}": tests[x] for x in tests}
+        paths = {"train": train, "dev": dev, **{f"tests.{x}": tests[x] for x in tests}}
         limits = Limits(max_words, max_ratio, (src, tgt))
         super().__init__(paths, Handling(src, tgt, tokenised, limits, overlap, accept))
 
-    def _pieces(self, split: str) -> Iterator[tuple[str, Iterable[Numbered]]]:
-        paths = self._paths[split]
+    def _n_references(self, split: str) -> int:
+        return len(self._paths[split]) - 1
+
+    def _pieces(self, split: str, reference: int) -> Iterator[tuple[str, Iterable[Numbered]]]:
+        source, *targets = self._paths[split]
+        paths = source, targets[reference]
         src, tgt = map(self._files, paths)
         if src == tgt:
             raise DataError(f"has {paths[0]!r} on both sides; name the file of the other language")

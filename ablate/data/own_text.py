@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -28,6 +28,7 @@ from ablate.data.parallel import (
 from ablate.errors import DataError
 from ablate.hashing import digest, sha256
 from ablate.registry import digest_of_code
+from ablate.wording import counted
 
 Code = Annotated[str, Field(min_length=1)]
 FaultName = Literal["test_in_train", "test_in_dev", "same_sides", "repeated_pairs"]
@@ -87,8 +88,17 @@ class OwnText(Corpus):
         return self._paths
 
     @abstractmethod
-    def _pieces(self, split: str) -> Iterator[tuple[str, Iterable[Numbered]]]:
-        """Yield the pairs of a split, a table or pair of files at a time, each with its name."""
+    def _pieces(self, split: str, reference: int) -> Iterator[tuple[str, Iterable[Numbered]]]:
+        """Yield the pairs of a split, a table or pair of files at a time, each with its name.
+
+        Args:
+            split: ``train``, ``dev`` or ``tests.x``.
+            reference: which of several translations of a test's sentences, from 0.
+        """
+
+    @abstractmethod
+    def _n_references(self, split: str) -> int:
+        """Return how many translations the sentences of a split have."""
 
     def _files(self, path: str) -> list[Path]:
         """Return the files of a path as the experiment gives it."""
@@ -204,10 +214,26 @@ class OwnText(Corpus):
         return replace(text, train=rest, notes=(*notes, note))
 
     def _read(self, split: str, label: str) -> tuple[Bitext, tuple[str, ...]]:
+        text, notes = self._with_reference(split, label, 0)
+        more: list[Sequence[str]] = []
+        for reference in range(1, self._n_references(split)):
+            other, notes_of_other = self._with_reference(split, label, reference)
+            if len(other) != len(text):
+                raise DataError(
+                    f"has {counted(len(text), 'sentence')}, and {len(other):,} of reference "
+                    f"{reference + 1}"
+                )
+            more.append(other.tgt)
+            notes += tuple(note for note in notes_of_other if note not in notes)
+        return replace(text, more=tuple(more)), notes
+
+    def _with_reference(
+        self, split: str, label: str, reference: int
+    ) -> tuple[Bitext, tuple[str, ...]]:
         clean = cleaned if split == "train" else complete
         texts: list[Bitext] = []
         notes: tuple[str, ...] = ()
-        for name, pairs in self._pieces(split):
+        for name, pairs in self._pieces(split, reference):
             text, more = clean(label.format(name), pairs, self._handling.limits)
             texts.append(text)
             notes += more

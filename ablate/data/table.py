@@ -56,6 +56,8 @@ class Table(OwnText):
         columns: of the source and of the target: names, or numbers from 1 if the first line has no
             names; ``a.b`` is b within a. By default the codes of the languages, alone or within
             ``translation``.
+        references: columns of further translations of a test's sentences, by all of which BLEU and
+            chrF score.
         split: the column that says whether a row is of train, of dev (or valid, validation, val),
             or the name of its test, if train is the only table; null: ``split``.
         tokenised: the text is lower-cased and its tokens stand apart, so BLEU must not tokenise.
@@ -76,6 +78,7 @@ class Table(OwnText):
         dev: Annotated[str | None, Fingerprinted(), FilePaths()] = None,
         tests: Annotated[dict[TestName, str] | None, Fingerprinted(), FilePaths()] = None,
         columns: tuple[Column, Column] | None = None,
+        references: tuple[Column, ...] = (),
         split: Column | None = None,
         tokenised: bool = False,
         max_words: PositiveInt = 250,
@@ -95,12 +98,13 @@ class Table(OwnText):
             paths |= {"dev": (dev,)} | {f"tests.{name}": (tests[name],) for name in tests}
         limits = Limits(max_words, max_ratio, (src, tgt))
         named = columns or (src, tgt)
-        read = tuple(map(repr, (*named, split, columns is None)))
+        read = tuple(map(repr, (*named, references, split, columns is None)))
         super().__init__(paths, Handling(src, tgt, tokenised, limits, overlap, accept, read))
-        self._has_names = not any(isinstance(column, int) for column in (*named, split))
-        self._sides = [
-            [str(column)] if columns else [str(column), f"{_WITHIN}.{column}"] for column in named
-        ]
+        self._has_names = not any(isinstance(x, int) for x in (*named, *references, split))
+        self._source, *self._targets = (
+            [str(column)] if columns else [str(column), f"{_WITHIN}.{column}"]
+            for column in (*named, *references)
+        )
         self._split = None if split is None else str(split)
 
     def _files(self, path: str) -> list[Path]:
@@ -110,7 +114,7 @@ class Table(OwnText):
         if self._split is None:
             return self._paths
         files = self._files(*self._paths["train"])
-        names = dict.fromkeys(split for file in files for split, _ in self._rows_of(file))
+        names = dict.fromkeys(split for file in files for split, *_ in self._rows_of(file))
         tests = [split for split in names if split not in ("train", "dev")]
         if "train" not in names or "dev" not in names or not tests:
             raise DataError(
@@ -124,16 +128,24 @@ class Table(OwnText):
                 raise DataError(f"column {self._split!r}: {error}") from error
         return ["train", "dev", *(f"tests.{name}" for name in tests)]
 
-    def _pieces(self, split: str) -> Iterator[tuple[str, Iterable[Numbered]]]:
-        name = split.removeprefix("tests.")
-        for file in self._files(*self._paths[split if self._split is None else "train"]):
-            rows = (row for of, row in self._rows_of(file) if of in (name, ""))
-            if (first := next(rows, None)) is not None:  # not every file has rows of every split
-                yield str(file), chain([first], rows)
+    def _n_references(self, split: str) -> int:
+        return len(self._targets) if split.startswith("tests.") else 1
 
-    def _rows_of(self, file: Path) -> Iterator[tuple[str, Numbered]]:
-        """Yield the split of each row, empty without such a column, and its pair."""
-        needed = [name for names in self._sides for name in names]
+    def _pieces(self, split: str, reference: int) -> Iterator[tuple[str, Iterable[Numbered]]]:
+        name, target = split.removeprefix("tests."), self._targets[reference]
+        for file in self._files(*self._paths[split if self._split is None else "train"]):
+            rows = ((n, row) for of, n, row in self._rows_of(file) if of in (name, ""))
+            pairs = (
+                (n, _sentence(row, self._source, at), _sentence(row, target, at))
+                for n, row in rows
+                for at in (f"{file}:{n}",)
+            )
+            if (first := next(pairs, None)) is not None:  # not every file has rows of every split
+                yield str(file), chain([first], pairs)
+
+    def _rows_of(self, file: Path) -> Iterator[tuple[str, int, Row | None]]:
+        """Yield the split of each row, empty without such a column, and its number."""
+        needed = [name for names in (self._source, *self._targets) for name in names]
         needed += [] if self._split is None else [self._split]
         number = 0
         for number, row in rows_of(file, needed, has_names=self._has_names):
@@ -144,11 +156,7 @@ class Table(OwnText):
                     raise DataError(f"{at}: is no UTF-8, so that its split is unknown")
                 value = str(_cell(row, [self._split], at))
                 split = _SPLITS.get(value, value)
-            src, tgt = (
-                None if row is None else _sentence(_cell(row, names, at), at)
-                for names in self._sides
-            )
-            yield split, (number, src, tgt)
+            yield split, number, row
         if not number:
             raise DataError(f"{file}: has no rows")
 
@@ -165,9 +173,11 @@ def _cell(row: Row, names: list[str], at: str) -> Any:
     )
 
 
-def _sentence(value: Any, at: str) -> str | None:
+def _sentence(row: Row | None, names: list[str], at: str) -> str | None:
     """Return the text of a cell, empty without one; None if it is no UTF-8."""
-    if value is None:
+    if row is None:
+        return None
+    if (value := _cell(row, names, at)) is None:
         return ""
     if not isinstance(value, str):
         raise DataError(f"{at}: has {str(value)[:40]!r} in place of a text")

@@ -17,6 +17,8 @@ from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
+References = Sequence[Sequence[str]]
+"""One or more of every sentence, those by one translator at a time."""
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
@@ -28,14 +30,14 @@ _DECIMALS = 5  # of the NLL of a sentence, in nats
 
 
 def score(
-    hypotheses: Sequence[str], references: Sequence[str], *, tokenizer: str, is_tokenised: bool
+    hypotheses: Sequence[str], references: References, *, tokenizer: str, is_tokenised: bool
 ) -> dict[str, Any]:
-    """Score translations against one reference each.
+    """Score translations against one or more references each.
 
     ``bleu`` is sacreBLEU's: cased, in tokens of the given tokenizer (Post 2018, arXiv:1804.08771).
     ``bleu_lc_tok`` is lower-cased BLEU on the corpus' own tokens, as papers on Multi30k report it;
     only for corpora that are tokenised. ``chrf`` is chrF2 (Popović 2015). ``exact_match`` is the
-    share of translations equal to their reference. All are percentages.
+    share of translations equal to a reference of theirs. All are percentages.
     """
     bleu = BLEU(tokenize=tokenizer, force=True)
     metrics: dict[str, Metric] = {"bleu": bleu, "chrf": CHRF()}
@@ -43,10 +45,10 @@ def score(
         metrics["bleu_lc_tok"] = BLEU(tokenize="none", lowercase=True, force=True)
     scores: dict[str, Any] = {}
     for name, metric in metrics.items():
-        scores[name] = metric.corpus_score(list(hypotheses), [list(references)]).score
+        scores[name] = metric.corpus_score(hypotheses, references).score
         scores[f"{name}_signature"] = str(metric.get_signature())
-    n_equal = sum(h == r for h, r in zip(hypotheses, references, strict=True))
-    return {**scores, "exact_match": 100 * n_equal / len(references)}
+    n_equal = sum(h in of for h, *of in zip(hypotheses, *references, strict=True))
+    return {**scores, "exact_match": 100 * n_equal / len(hypotheses)}
 
 
 @dataclass(frozen=True)
@@ -55,15 +57,15 @@ class SentenceStatistics:
 
     bleu: Integers  # (I, 10): tokens of both, n-grams that match, n-grams of the translation
     chrf: Integers  # (I, 18): for n = 1 to 6, n-grams of the translation, the reference, and both
-    characters: Integers  # of the reference, as far as the model reads it, (I,), at least 1
-    target_tokens: Integers  # of the reference as the model reads it, EOS counted, (I,)
-    nll: Floats  # of the reference, in nats, (I,)
+    characters: Integers  # of the first reference, as far as the model reads it, (I,), at least 1
+    target_tokens: Integers  # of the first reference as the model reads it, EOS counted, (I,)
+    nll: Floats  # of the first reference, in nats, (I,)
 
     @classmethod
     def of(
         cls,
         hypotheses: Sequence[str],
-        references: Sequence[str],
+        references: References,
         target_tokens: Integers,
         nll: Floats,
         scored: Sequence[str] | None = None,
@@ -71,10 +73,10 @@ class SentenceStatistics:
     ) -> SentenceStatistics:
         """Count the statistics of translations and references, (I,) each.
 
-        ``scored`` are the references as far as the NLL is theirs, by default all of them. BLEU
-        is counted in tokens of ``tokenizer``, one of sacreBLEU.
+        ``scored`` are the first references as far as the NLL is theirs, by default all of them.
+        BLEU is counted in tokens of ``tokenizer``, one of sacreBLEU.
         """
-        read = references if scored is None else scored
+        read = references[0] if scored is None else scored
         return cls(
             bleu=bleu_counts(hypotheses, references, tokenizer),
             chrf=_counts(CHRF(), hypotheses, references),
@@ -129,12 +131,12 @@ def cut_text(
     return left
 
 
-def bleu_counts(hypotheses: Sequence[str], references: Sequence[str], tokenizer: str) -> Integers:
+def bleu_counts(hypotheses: Sequence[str], references: References, tokenizer: str) -> Integers:
     """Return the statistics of BLEU with a tokenizer of sacreBLEU, (I, 10)."""
     return _counts(BLEU(tokenize=tokenizer, force=True), hypotheses, references)
 
 
-def _counts(metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> Integers:
+def _counts(metric: Metric, hypotheses: Sequence[str], references: References) -> Integers:
     # sacreBLEU has no public function for these
-    counts = metric._extract_corpus_statistics(list(hypotheses), [list(references)])
+    counts = metric._extract_corpus_statistics(hypotheses, references)
     return np.array(counts, dtype=np.int64)

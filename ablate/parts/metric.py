@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -38,8 +39,21 @@ class Metric(Part, slot="metric"):
             UnavailableError: if a package or weights are missing.
         """
 
+    def score_by_all(
+        self,
+        sources: Sequence[str],
+        hypotheses: Sequence[str],
+        references: Sequence[Sequence[str]],
+    ) -> float:
+        """Return the score of a test set with one or more references of every sentence.
+
+        ``references`` has those by one translator at a time. A metric that takes one reference
+        scores by the first.
+        """
+        return self.score(sources, hypotheses, references[0])
+
     def signature(self) -> str:
-        """Return the settings and versions that a comparable score must share."""
+        """Return the settings and versions that scores as the last one must share."""
         return ""
 
 
@@ -60,16 +74,25 @@ class Bleu(Metric):
     def score(
         self, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
     ) -> float:
-        try:
-            metric = _sacrebleu("BLEU", tokenize=self.tokenize, force=True)
-        except RuntimeError as error:  # of a tokenizer whose package is missing
-            raise UnavailableError(f"tokenize: {self.tokenize}: {error}") from error
-        return float(metric.corpus_score(list(hypotheses), [list(references)]).score)
+        return self.score_by_all(sources, hypotheses, [references])
+
+    def score_by_all(
+        self,
+        sources: Sequence[str],
+        hypotheses: Sequence[str],
+        references: Sequence[Sequence[str]],
+    ) -> float:
+        return float(self._sacrebleu.corpus_score(hypotheses, references).score)
 
     def signature(self) -> str:
-        metric = _sacrebleu("BLEU", tokenize=self.tokenize, force=True)
-        metric.corpus_score(["a"], [["a"]])  # which counts the references
-        return str(metric.get_signature())
+        return str(self._sacrebleu.get_signature())
+
+    @cached_property
+    def _sacrebleu(self) -> Any:
+        try:
+            return _sacrebleu("BLEU", tokenize=self.tokenize, force=True)
+        except RuntimeError as error:  # of a tokenizer whose package is missing
+            raise UnavailableError(f"tokenize: {self.tokenize}: {error}") from error
 
 
 @register(
@@ -83,8 +106,15 @@ class Chrf(Metric):
     def score(
         self, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
     ) -> float:
-        metric = _sacrebleu("CHRF")
-        return float(metric.corpus_score(list(hypotheses), [list(references)]).score)
+        return self.score_by_all(sources, hypotheses, [references])
+
+    def score_by_all(
+        self,
+        sources: Sequence[str],
+        hypotheses: Sequence[str],
+        references: Sequence[Sequence[str]],
+    ) -> float:
+        return float(_sacrebleu("CHRF").corpus_score(hypotheses, references).score)
 
 
 @register(

@@ -55,7 +55,7 @@ class Differing:
     seed: int
     line: int  # 1 is the first
     source: str
-    reference: str
+    references: Sequence[str]
     translations: tuple[str, str]
     scores: tuple[float, float]  # the chrF of either translation by itself
 
@@ -276,8 +276,9 @@ class Compared:
         for each in sentences.most:
             before, after = (f"{score:.1f}" for score in each.scores)
             title = f"{each.row}, seed {each.seed}, line {each.line}: chrF {before} → {after}"
-            texts = each.source, each.reference, *each.translations
-            named = zip(("source", "reference", "before", "after"), texts, strict=True)
+            references = [("reference", text) for text in dict.fromkeys(each.references)]
+            named = [("source", each.source), *references]
+            named += zip(("before", "after"), each.translations, strict=True)
             fence = ["```"] if form == "markdown" else []
             shown = [f"  {label:<9}  {text}" for label, text in named]
             lines += ["", title, *fence, *shown, *fence]

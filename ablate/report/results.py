@@ -26,7 +26,8 @@ MEMORY = "memory.train_peak_mib"
 
 _DECIDED = (Verdict.BETTER, Verdict.WORSE)
 
-Texts = Mapping[str, tuple[Sequence[str], Sequence[str]]]  # sources and references by test set
+Texts = Mapping[str, tuple[Sequence[str], Sequence[Sequence[str]]]]
+"""Of each test set, its sources and one or more sequences of references."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class _Sentence:
     number: int  # its line in the test set
     length: str  # one of _LENGTHS
     source: str
-    reference: str
+    references: Sequence[str]
     texts: Mapping[str, str]  # the translations by row, baseline first
     scores: Mapping[str, float]  # their chrF
 
@@ -117,7 +117,7 @@ def _sentences(details: Details, name: str, seed: int) -> list[_Sentence]:
             number=at + 1,
             length=_LENGTHS[int(np.searchsorted(ends, n_words[at]))],
             source=sources[at],
-            reference=references[at],
+            references=[of[at] for of in references],
             texts={row: of_row[at] for row, of_row in lines.items()},
             scores={row: of_row[at] for row, of_row in scores.items()},
         )
@@ -168,7 +168,8 @@ def _article(sentence: _Sentence) -> str:
     for row, text in sentence.texts.items():
         groups.setdefault(text, []).append(row)
     baseline = next(iter(groups))
-    terms = [("source", escape(sentence.source)), ("reference", escape(sentence.reference))]
+    terms = [("source", escape(sentence.source))]
+    terms += [("reference", escape(text)) for text in dict.fromkeys(sentence.references)]
     for text, rows in groups.items():
         score = f'<span class="score">chrF {number(sentence.scores[rows[0]], _DECIMALS)}</span>'
         terms.append((escape(and_list(rows)), f"{marked(text, baseline)} {score}"))

@@ -321,13 +321,13 @@ class _Attempt:
         self._write(translations_file(name), "".join(f"{s}\n" for s in lines))
         tokenizer = bleu_tokenizer(text.tgt)
         scores = measuring.score(
-            lines, bitext.tgt, tokenizer=tokenizer, is_tokenised=text.is_tokenised
+            lines, bitext.references, tokenizer=tokenizer, is_tokenised=text.is_tokenised
         )
         likelihood = self._likelihood(model, encoded)
         n_tokens = encoded.tgt.lengths
         scored = measuring.cut_text(bitext.tgt, n_tokens, prepared.tokenizers.encode_tgt)
         sentences = measuring.SentenceStatistics.of(
-            lines, bitext.tgt, n_tokens, likelihood.of_sentences, scored, tokenizer
+            lines, bitext.references, n_tokens, likelihood.of_sentences, scored, tokenizer
         )
         file = f"sentences.{name}.csv"
         self._write(file, sentences.to_csv())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -158,6 +159,25 @@ def test_the_best_is_taken_where_nothing_is_good() -> None:
     src, tgt = likely_lengths(400, spread=4.0)
     plain, actual = shares(src, tgt, 1024)
     assert 0.05 < actual < plain
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_narrowest_strips_that_will_do_are_taken(seed: int) -> None:
+    """Source and target differ in spread, so that the sides cannot be taken for one another."""
+    draw = np.random.default_rng(seed)
+    tgt = draw.poisson(13.0, 3_000) + 2
+    src = np.maximum(2, np.rint(0.4 * tgt + draw.normal(0.0, 2.0, len(tgt)))).astype(np.int64)
+
+    def share(keys: tuple[Rows, ...]) -> float:
+        order = np.lexsort(keys)
+        batches = [order[a:b] for a, b in pairwise(bounds(tgt[order], 1024))]
+        n_ids = sum(len(x) * int(src[x].max() + tgt[x].max()) for x in batches)
+        return 1 - int(src.sum() + tgt.sum()) / n_ids
+
+    orders = [(src, tgt), *(_strips(src, tgt, n * 1024) for n in (1, 2, 3, 4))]
+    shares = list(map(share, orders))
+    good = next((i for i, x in enumerate(shares) if x <= 0.05), int(np.argmin(shares)))
+    assert all(map(np.array_equal, sorting(src, tgt, 1024), orders[good]))
 
 
 def test_padding_is_what_batches_have(split: Encoded, batches: Batches) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from ablate.data.corpus import Corpus, CorpusText
+from ablate.data.corpus import Bitext, Corpus, CorpusText
 from ablate.data.parallel import why_unreadable
 from ablate.errors import DataError
 from ablate.registry import build, choose
@@ -267,6 +267,23 @@ def test_training_pairs_that_will_be_left_out_are_no_problem(folder: Path) -> No
 def test_a_test_name_must_do_as_part_of_a_file_name_and_as_a_column(name: str) -> None:
     with pytest.raises(ValidationError, match="tests"):
         corpus(tests={name: ("a", "b")})
+
+
+def test_a_test_may_have_files_of_several_references(folder: Path) -> None:
+    for name, text in {"s": "a\nb\n", "t1": "A\nB\n", "t2": "AA\nBB\n", "t3": "x\n"}.items():
+        (folder / name).write_text(text)
+    test = corpus(tests={"news": ("s", "t1", "t2")}).load().tests["news"]
+    assert test == Bitext(("a", "b"), ("A", "B"), (("AA", "BB"),))
+    assert test.references == [("A", "B"), ("AA", "BB")]
+    one = corpus(tests={"news": ("s", "t1")})
+    assert one.load().tests["news"].more == ()
+    assert one.fingerprint() != corpus(tests={"news": ("s", "t1", "t2")}).fingerprint()
+    ((option, reason),) = corpus(tests={"news": ("s", "t1", "t3")}).problems()
+    assert option == "tests.news"
+    assert "s and t3: the source has 2 lines, the target 1;" in reason
+    assert next(corpus(tests={"news": ("s", "t1", "t4")}).problems())[0] == "tests.news.2"
+    with pytest.raises(ValidationError, match="at least 2 items"):
+        corpus(tests={"news": ("s",)})
 
 
 @pytest.mark.parametrize(("n_lines", "n_invalid"), [(100, 10), (2_000, 20)])

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ablate.data.corpus import Corpus, CorpusText
+from ablate.data.corpus import Bitext, Corpus, CorpusText
 from ablate.errors import DataError
 from ablate.registry import RefusedError, build, choose
 
@@ -294,6 +294,33 @@ def test_rows_that_cannot_be_used_are_left_out_of_the_training_text_alone(folder
 def test_splits_are_named_in_one_way(changes: dict[str, Any]) -> None:
     with pytest.raises(RefusedError, match="give dev and tests"):
         corpus(**changes)
+
+
+def test_a_mistake_in_any_split_of_one_table_stands_at_the_table(folder: Path) -> None:
+    rows = "split\ten\tde\ntrain\ta\tA\ndev\tb\tB\nnews\tc\tC\nnews\t\tD\n"
+    (folder / "all.tsv").write_text(rows)
+    ((option, reason),) = corpus(train="all.tsv", dev=None, tests=None).problems()
+    assert (option, "1 with an empty side (line 5)" in reason) == ("train", True)
+
+
+def test_a_test_may_have_columns_of_several_references(folder: Path) -> None:
+    rows = [
+        {"split": "train", "en": "a", "de": "A"},
+        {"split": "dev", "en": "b", "de": "B"},
+        {"split": "news", "en": "c", "de": "C", "r2": "CC", "r3": "c"},
+        {"split": "news", "en": "d", "de": "D", "r2": "DD", "r3": "d"},
+    ]
+    (folder / "all.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    one: dict[str, Any] = {"train": "all.jsonl", "dev": None, "tests": None}
+    text = load(**one, references=("r2", "r3"))
+    assert text.tests["news"] == Bitext(("c", "d"), ("C", "D"), (("CC", "DD"), ("c", "d")))
+    assert (text.train, text.dev) == (Bitext(("a",), ("A",)), Bitext(("b",), ("B",)))
+    ((option, reason),) = corpus(**one, references=("r4",)).problems()
+    assert (option, "all.jsonl:3: has no column 'r4'; it has 'split'" in reason) == ("train", True)
+    for name in ("a", "b", "c"):
+        (folder / f"{name}.tsv").write_text(f"{name}\t{name}1\t{name}2\n")
+    text = load(train="a.tsv", dev="b.tsv", tests={"x": "c.tsv"}, columns=(1, 2), references=(3,))
+    assert text.tests["x"] == Bitext(("c",), ("c1",), (("c2",),))
 
 
 def test_the_column_of_splits_is_called_split(folder: Path) -> None:

@@ -44,7 +44,7 @@ def test_scores_and_signatures_are_those_of_the_command_line(
     tmp_path: Path, name: str, options: tuple[str, ...]
 ) -> None:
     ours, theirs = (
-        score(HYPOTHESES, REFERENCES, tokenizer="13a", is_tokenised=True),
+        score(HYPOTHESES, [REFERENCES], tokenizer="13a", is_tokenised=True),
         command_line(tmp_path, *options),
     )
     assert ours[name] == pytest.approx(theirs["score"], abs=1e-10)
@@ -52,21 +52,22 @@ def test_scores_and_signatures_are_those_of_the_command_line(
 
 
 def test_case_counts_in_the_first_metric_alone() -> None:
-    scores = score([REFERENCES[0].lower()], [REFERENCES[0]], tokenizer="13a", is_tokenised=True)
+    scores = score([REFERENCES[0].lower()], [[REFERENCES[0]]], tokenizer="13a", is_tokenised=True)
     assert scores["bleu"] < 100
     assert scores["bleu_lc_tok"] == pytest.approx(100)
 
 
 def test_the_second_metric_is_for_tokenised_text_alone() -> None:
     assert not any(
-        "lc" in name for name in score(HYPOTHESES, REFERENCES, tokenizer="13a", is_tokenised=False)
+        "lc" in name
+        for name in score(HYPOTHESES, [REFERENCES], tokenizer="13a", is_tokenised=False)
     )
 
 
 def test_exact_match_is_a_percentage() -> None:
-    assert score(HYPOTHESES, REFERENCES, tokenizer="13a", is_tokenised=False)["exact_match"] == 25
+    assert score(HYPOTHESES, [REFERENCES], tokenizer="13a", is_tokenised=False)["exact_match"] == 25
     assert (
-        score(["a", "b", "c", "d"], ["a", "b", "c", "e"], tokenizer="13a", is_tokenised=False)[
+        score(["a", "b", "c", "d"], [["a", "b", "c", "e"]], tokenizer="13a", is_tokenised=False)[
             "exact_match"
         ]
         == 75
@@ -75,11 +76,11 @@ def test_exact_match_is_a_percentage() -> None:
 
 @pytest.fixture
 def statistics() -> SentenceStatistics:
-    return SentenceStatistics.of(HYPOTHESES, REFERENCES, TOKENS, NLL)
+    return SentenceStatistics.of(HYPOTHESES, [REFERENCES], TOKENS, NLL)
 
 
 def test_the_sums_give_the_scores_of_the_run(statistics: SentenceStatistics) -> None:
-    scores = score(HYPOTHESES, REFERENCES, tokenizer="13a", is_tokenised=False)
+    scores = score(HYPOTHESES, [REFERENCES], tokenizer="13a", is_tokenised=False)
     assert bleu(statistics.bleu.sum(axis=0).astype(float)) == pytest.approx(scores["bleu"])
     assert chrf(statistics.chrf.sum(axis=0).astype(float)) == pytest.approx(scores["chrf"])
 
@@ -98,7 +99,7 @@ def test_a_reference_that_is_cut_counts_as_far_as_it_is_read() -> None:
     n_tokens = np.array([3, 3, 2, 1])
     text = cut_text(lines, n_tokens, encode)
     assert text == ["one  two", *lines[1:]]
-    statistics = SentenceStatistics.of(lines, lines, n_tokens, NLL, text)
+    statistics = SentenceStatistics.of(lines, [lines], n_tokens, NLL, text)
     assert statistics.characters.tolist() == [8, 8, 3, 1]
     assert cut_text(lines, np.array([4, 3, 2, 1]), encode) == lines
 

@@ -56,7 +56,7 @@ def _sentences(rows: Sequence[str], seeds: Sequence[int]) -> Sentences:
     lengths = np.array([len(text.split()) + 1 for text in references])
 
     def of(lines: list[str]) -> SentenceStatistics:
-        return SentenceStatistics.of(lines, references, lengths, np.ones(len(references)))
+        return SentenceStatistics.of(lines, [references], lengths, np.ones(len(references)))
 
     return {
         (row, seed): {"test": of(references if row == rows[0] else wrong)}
