@@ -420,7 +420,8 @@ class _Play:
         for path in self.rng.sample(sorted(files), min(len(files), self.rng.randint(1, 4))):
             with suppress(OSError):
                 _damage_file(path, self.rng, is_cut=kind == "files cut short")
-                self.damaged.add(path.parent.name)
+                same = (file for file in files if file.exists() and file.samefile(path))
+                self.damaged |= {file.parent.name for file in same}  # weights are hard links
                 self.result.faults[kind] += 1
         self._end(call)
 
