@@ -56,6 +56,7 @@ the two thresholds differ by 2^16 and are compared as 16-bit integers
 only the shape and the type of the new tensor are read from it
   dropout.py  ElementDropout.forward  detach: input (2)
 a random number equals the rate with a probability of about 1e-7
+  data/synthetic/corpus.py  Sampler._modifier  Lt -> LtE: kind < *
   dropout.py  WordDropout.forward  Lt -> LtE: draws < self.rate
   dropout.py  WordDropout.forward  GtE -> Gt: draws*
   dropout.py  HeadDropout._draw  GtE -> Gt: draws*
@@ -430,6 +431,8 @@ letters reach every node
   data/unigram.py  _Lattice._forward  drop a minus: -np.inf
 both are added
   data/parallel.py  cleaned  swap the first two: (_INVALID*
+the sides are compared
+  data/faults.py  _same_sides  swap the first two: (src, tgt)
 both sides are added
   data/batches.py  padding  swap the first two: (src, tgt)
 dropping pieces saves time; those that are not in use have the probability 0

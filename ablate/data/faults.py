@@ -28,6 +28,10 @@ FEW = 10
 """Pairs with a fault, below which nothing is said."""
 _N_EXAMPLES = 3
 _SAMPLE = 10_000  # lines whose script is looked at
+_SAMPLE_PAIRS = 100_000  # of the training text, whose words tell its languages apart
+_MOST_STRANGE = 0.25  # of these pairs, above which its sides have the same words
+_KNOWN_OF = 4  # words, of which the training text has at least one
+_OTHER = "have a {} that is in another language than the training text's"
 _MOSES = re.compile(r"@-@|&(?:apos|quot|amp|#91|#93|#124);|(?<=\w) [.?!]$")
 _UNSPACED = {"CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR"}
 """First words of the names of letters that are written without spaces between words."""
@@ -59,6 +63,8 @@ def faults(text: CorpusText) -> list[Fault]:
     n_more = n_train - len(np.unique(hashes))
     result = _fault("repeated_pairs", "train", n_more, n_train, "repeat an earlier pair", much=0.5)
     result += _same_sides("train", train)
+    languages = _Languages(text)
+    result += languages.faults("train", train)
     in_dev = _plain_keys(text.dev)
     for name, split in {"dev": text.dev, **text.tests}.items():
         keys = _plain_keys(split)
@@ -71,6 +77,7 @@ def faults(text: CorpusText) -> list[Fault]:
             if bleu_tokenizer(text.tgt) == "13a":
                 result += _unspaced(name, split.tgt)
         result += _same_sides(name, split)
+        result += languages.faults(name, split)
     return result
 
 
@@ -98,6 +105,65 @@ def _same_sides(name: str, split: Bitext) -> list[Fault]:
     rows = [row for row, (src, tgt) in pairs if src == tgt]
     text = "have the same text on both sides"
     return _fault("same_sides", name, len(rows), len(split), text, rows)
+
+
+class _Languages:
+    """Tells the sides of a text apart by their words: a word is of the side that has it more often.
+
+    In languages without spaces words are characters. Nothing is said of a text whose sides have the
+    same words, as two styles of one language do.
+    """
+
+    def __init__(self, text: CorpusText) -> None:
+        has_words = all(bleu_tokenizer(code) == "13a" for code in (text.src, text.tgt))
+        self._words = str.split if has_words else _characters
+        sample = slice(None, None, -(-len(text.train) // _SAMPLE_PAIRS))
+        self._sample = Bitext(text.train.src[sample], text.train.tgt[sample])
+        sides = self._sample.src, self._sample.tgt
+        self._counts = [
+            Counter(word for line in side for word in self._words(_plain(line))) for side in sides
+        ]
+        strange = self._strange(self._sample)
+        self._is_able = strange.any(axis=1).mean() < _MOST_STRANGE
+
+    def faults(self, name: str, split: Bitext) -> list[Fault]:
+        """Return that sides are swapped, or are in a language that is not that of the training."""
+        if not self._is_able:
+            return []
+        looked_at = self._sample if name == "train" else split
+        strange = self._strange(looked_at)
+        much = 2.0 if name == "train" else MUCH
+        src, tgt = strange.T
+        result: list[Fault] = []
+        for rows, fault, sentence, share in (
+            (src & tgt, "swapped_sides", "have source and target swapped", much),
+            (src & ~tgt, "other_language", _OTHER.format("source"), 2.0),
+            (tgt & ~src, "other_language", _OTHER.format("target"), 2.0),
+        ):
+            where = [] if name == "train" else _numbers(rows)
+            result += _fault(fault, name, int(rows.sum()), len(rows), sentence, where, share)
+        return result
+
+    def _strange(self, split: Bitext) -> NDArray[np.bool_]:
+        """Return whether the source and the target of each pair are of another language, (N, 2)."""
+        pairs = zip(split.src, split.tgt, strict=True)
+        rows = [
+            [src != tgt and self._is_other(i, x) for i, x in enumerate((src, tgt))]
+            for src, tgt in pairs
+        ]
+        return np.array(rows, dtype=np.bool_).reshape(-1, 2)
+
+    def _is_other(self, side: int, line: str) -> bool:
+        """Return whether more words of a line are of the other side, or many and none is known."""
+        words = self._words(_plain(line))
+        own, other = self._counts[side], self._counts[1 - side]
+        votes = [own[word] - other[word] for word in words]
+        n_own, n_other = sum(vote > 0 for vote in votes), sum(vote < 0 for vote in votes)
+        return n_other > n_own or (len(words) >= _KNOWN_OF and not any(own[w] for w in words))
+
+
+def _characters(line: str) -> list[str]:
+    return list(line.replace(" ", ""))
 
 
 def _in_tokens(name: str, tgt: Sequence[str]) -> list[Fault]:

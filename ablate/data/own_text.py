@@ -31,7 +31,7 @@ from ablate.registry import digest_of_code
 from ablate.wording import counted
 
 Code = Annotated[str, Field(min_length=1)]
-FaultName = Literal["test_in_train", "test_in_dev", "same_sides", "repeated_pairs"]
+FaultName = Literal["test_in_train", "test_in_dev", "same_sides", "repeated_pairs", "swapped_sides"]
 """A fault that an experiment may accept; other ones are only told."""
 Overlap = Literal["keep", "drop"]
 

@@ -6,6 +6,7 @@ import json
 import os
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,26 @@ FAULTS: dict[str, tuple[str, bool, Callable[[dict[str, Pairs]], object]]] = {
         False,
         lambda s: replace_some(s["train"], 20, lambda src, _: (src, src)),
     ),
+    "swapped_sides": (
+        "news",
+        True,
+        lambda s: replace_some(s["news"], 20, lambda src, tgt: (tgt, src)),
+    ),
+    "swapped_sides, in the training text": (
+        "train",
+        False,
+        lambda s: replace_some(s["train"], 200, lambda src, tgt: (tgt, src)),
+    ),
+    "other_language": (
+        "dev",
+        False,
+        lambda s: replace_some(s["dev"], 50, lambda src, _: (src, "un petit chien noir court")),
+    ),
+    "other_language, of the source": (
+        "news",
+        False,
+        lambda s: replace_some(s["news"], 50, lambda _, tgt: (f"il {tgt}", tgt)),
+    ),
     "repeated_pairs": ("train", True, lambda s: s["train"].extend(s["train"] * 2)),
     "repeated_pairs, few": ("train", False, lambda s: s["train"].extend(s["train"][:100])),
     "tokenised_references": (
@@ -97,6 +118,40 @@ def test_a_planted_fault_is_found_and_no_other(planted: str) -> None:
     name = planted.partition(",")[0]
     assert (fault.name, fault.split, fault.is_error) == (name, split, is_error)
     assert "pairs (" in fault.text
+
+
+@pytest.mark.parametrize(("n", "is_told"), [(9, False), (10, True)])
+def test_a_fault_of_few_pairs_is_not_told(n: int, is_told: bool) -> None:
+    actual = faults(text(lambda s: s["train"].extend(s["news"][:n])))
+    assert [fault.name for fault in actual] == ["test_in_train"] * is_told
+
+
+def test_few_words_that_training_has_not_seen_are_no_other_language() -> None:
+    unseen = lambda src, _: (src, "Guten Morgen, Berlin!")  # noqa: E731
+    assert faults(text(lambda s: replace_some(s["news"], 100, unseen))) == []
+
+
+def test_two_styles_of_one_language_are_not_told_apart() -> None:
+    def styled(splits: dict[str, Pairs]) -> None:
+        for split in splits.values():
+            replace_some(split, len(split), lambda src, _: (src, " ".join(src.split()[::-1])))
+
+    assert faults(text(styled)) == []
+
+
+def test_languages_without_spaces_are_told_apart_by_characters() -> None:
+    digits = dict(zip(WORDS["src"], "一二三四五六七八九十", strict=True))
+
+    def in_characters(splits: dict[str, Pairs]) -> None:
+        for split in splits.values():
+            to_chinese = lambda src, _: (src, "".join(digits[w] for w in src.split()))  # noqa: E731
+            replace_some(split, len(split), to_chinese)
+
+    sound = replace(text(in_characters), tgt="zh")
+    assert faults(sound) == []
+    news = sound.tests["news"]
+    (fault,) = faults(replace(sound, tests={"news": Bitext(news.tgt, news.src)}))
+    assert (fault.name, fault.split, fault.is_error) == ("swapped_sides", "news", True)
 
 
 def test_the_lines_of_a_fault_are_named() -> None:

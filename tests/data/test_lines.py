@@ -77,6 +77,13 @@ def test_many_lines_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert most < n * len(line)
 
 
+def test_lines_that_are_added_after_reading_stand_at_the_end() -> None:
+    lines = Lines(["first", "second"])
+    assert lines[0] == "first"
+    lines.extend(["third"])
+    assert list(lines) == ["first", "second", "third"]
+
+
 def test_the_file_has_no_name_and_goes_with_the_lines(cache: Path) -> None:
     lines = Lines(["x"])
     file = lines._file

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pydantic import ValidationError
+from tokenizers import pre_tokenizers
 
 from ablate.data import tokenizer as tokenizer_module
 from ablate.data.corpus import Bitext, CorpusText
@@ -292,6 +293,7 @@ def test_byte_level_pairs_are_joined_in_the_order_of_training() -> None:
     ranks = {tuple(merge): rank for rank, merge in enumerate(model["merges"])}
     letters = {value: letter for letter, value in tokenizer_module._BYTE_OF.items()}
     assert set(letters) == set(range(256))
+    assert set(letters.values()) == set(pre_tokenizers.ByteLevel.alphabet())
     assert [model["vocab"][letter] for letter in letters.values()]
     for word in ("Männer", "Hundehaus", "日本"):
         pieces = [letters[value] for value in f"▁{word}".encode()]
