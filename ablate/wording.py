@@ -97,6 +97,13 @@ def and_list(items: Sequence[str], most: int | None = None) -> str:
     return f"{listed(others)} and {last}" if others else last
 
 
+def format_duration(seconds: float) -> str:
+    """Return a duration as ``m:ss``, or ``h:mm:ss`` from one hour on."""
+    minutes, s = divmod(round(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    return f"{hours}:{m:02}:{s:02}" if hours else f"{m}:{s:02}"
+
+
 def seeds_named(seeds: Iterable[int]) -> str:
     """Return ``seed 1`` or ``seeds 1, 2, 3``."""
     numbers = list(seeds)

@@ -431,6 +431,10 @@ letters reach every node
   data/unigram.py  _Lattice._forward  drop a minus: -np.inf
 both are added
   data/parallel.py  cleaned  swap the first two: (_INVALID*
+no way has a piece that is not in use
+  data/unigram.py  _log_share  drop a minus: -np.inf
+another spelling of the same JSON
+  data/encodings.py  CacheWriter.finish  False -> True: False
 the sides are compared
   data/faults.py  _same_sides  swap the first two: (src, tgt)
 both sides are added

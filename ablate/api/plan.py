@@ -34,7 +34,6 @@ from ablate.runner.backends.contract import BackendRequest
 from ablate.runner.backends.registry import open_backend
 from ablate.runner.check import check, check_devices, check_distinct, check_engine
 from ablate.runner.devices import Device
-from ablate.runner.display import format_duration
 from ablate.runner.match import target_tokens
 from ablate.runner.probe import TRAIN_SPEED, probe_key, training_seconds
 from ablate.runner.provenance import stale_remarks
@@ -42,7 +41,7 @@ from ablate.store import Store, is_finished
 from ablate.training.engines import engine_of
 from ablate.training.engines import resolve as resolve_engine
 from ablate.training.step import count_passes
-from ablate.wording import counted
+from ablate.wording import counted, format_duration
 
 _WEIGHT_BYTES = 4  # on disk
 _LARGE_TEXT, _SECONDS_PER_MIB = 20, 0.45  # MiB; benchmarks/large_corpus.py

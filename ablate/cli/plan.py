@@ -9,6 +9,7 @@ import typer
 from ablate.cli import options
 from ablate.cli.guard import guarded
 from ablate.cli.output import console_of_output, echo_json, print_rows, waiting
+from ablate.wording import format_duration
 
 if TYPE_CHECKING:
     from ablate.api import Plan
@@ -68,7 +69,6 @@ def print_plan(planned: Plan) -> None:
     from rich.text import Text
 
     from ablate.report.values import format_value
-    from ablate.runner.display import format_duration
 
     console = console_of_output()
     is_narrow = console.width < _MIN_WIDTH_FOR_CHANGES

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ablate.cli import options
 from ablate.cli.guard import guarded
 from ablate.cli.output import echo, echo_json
+from ablate.wording import format_duration
 
 if TYPE_CHECKING:
     from ablate.api import Session
@@ -29,8 +30,6 @@ def status(results: options.Results = options.RESULTS, as_json: options.AsJson =
 
 def print_sessions(sessions: Sequence[Session], results: Path) -> None:
     """Print what each call of ``ablate run`` is doing."""
-    from ablate.runner.display import format_duration
-
     if not sessions:
         echo(f"nothing is at work on {results}")
     for session in sessions:

@@ -17,11 +17,11 @@ from typing import Any
 from uuid import uuid4
 
 import numpy as np
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from ablate.data.batches import Encoded
 from ablate.data.cache import cache_folder, sealed, unsealed
-from ablate.data.corpus import Bitext, CorpusText
+from ablate.data.corpus import Bitext, CorpusText, Report
 from ablate.data.sentences import Ragged
 from ablate.data.tokenizer import TokenizerPair
 from ablate.errors import DataError
@@ -95,15 +95,19 @@ class CacheWriter:
 
 
 @contextmanager
-def entry_lock(entry: Path) -> Iterator[None]:
+def entry_lock(entry: Path, report: Report) -> Iterator[None]:
     """Wait until no other process prepares an entry, and keep others from it.
 
-    Drafts of processes that were killed are removed. A cache that cannot be written to has no
-    locks, and every process prepares for itself.
+    A wait is reported. Drafts of processes that were killed are removed. A cache that cannot be
+    written to has no locks, and every process prepares for itself.
     """
     with ExitStack() as stack:
         with suppress(OSError):
-            stack.enter_context(_lock_of(entry.name))
+            try:
+                stack.enter_context(_lock_of(entry.name, timeout=0))
+            except Timeout:
+                report("waiting for another process to encode the corpus")
+                stack.enter_context(_lock_of(entry.name))
             for draft in entry.parent.glob(".*.*"):
                 name = draft.name.split(".")[1]
                 with suppress(OSError):  # Timeout is one: another process writes it

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -17,7 +18,7 @@ from ablate.config.identity import content_of
 from ablate.data import encodings
 from ablate.data.batches import Encoded, Resampled
 from ablate.data.cache import cache_folder, cached
-from ablate.data.corpus import Bitext, Corpus, CorpusText, digest_of_lines
+from ablate.data.corpus import Bitext, Corpus, CorpusText, Report, digest_of_lines
 from ablate.data.own_text import OwnText
 from ablate.data.parallel import lines_of, pieces_of, why_unreadable
 from ablate.data.segmentation import WordNumbers
@@ -27,8 +28,10 @@ from ablate.data.tokenizer import MakeSampler, Tokenizer, TokenizerPair
 from ablate.errors import DataError
 from ablate.hashing import digest
 from ablate.registry import Choice, build, digest_of_code, lookup
+from ablate.wording import format_duration
 
 _BLOCK = 20_000
+_REPORT_EVERY_S = 5.0
 _OWN_CODE = digest_of_code(Path(__file__).parent)
 """Of the modules as they are imported: what they do is never cached as the work of later ones."""
 _WORDS, _DISTINCT = "train.words", "train.distinct"
@@ -50,7 +53,12 @@ class Prepared:
     tests: dict[str, Encoded]  # likewise, in the order of the corpus
 
 
-def prepare(run: RunSpec, expected: str = "", expected_teacher: str = "") -> Prepared:
+def prepare(
+    run: RunSpec,
+    expected: str = "",
+    expected_teacher: str = "",
+    report: Report = lambda _: None,
+) -> Prepared:
     """Load and encode the corpus of ``run``, downloading what is missing.
 
     Training pairs with more than ``model.dims.max_len`` tokens on a side are left out; ids of the
@@ -70,7 +78,7 @@ def prepare(run: RunSpec, expected: str = "", expected_teacher: str = "") -> Pre
         entry = _entry(run, fingerprint, translations)
     try:
         text, tokenizers, splits = encodings.read_cache(entry) or _encoded(
-            run, corpus, fingerprint, translations, entry
+            run, corpus, fingerprint, translations, entry, report
         )
     except OSError as error:
         raise DataError(
@@ -146,15 +154,21 @@ def _entry(run: RunSpec, fingerprint: str, translations: str) -> Path:
 
 
 def _encoded(
-    run: RunSpec, corpus: Corpus, fingerprint: str | None, translations: str, entry: Path | None
+    run: RunSpec,
+    corpus: Corpus,
+    fingerprint: str | None,
+    translations: str,
+    entry: Path | None,
+    report: Report,
 ) -> encodings.CachedCorpus:
     """Encode a corpus, unless another process has done so; into ``entry`` if possible."""
-    with nullcontext() if entry is None else encodings.entry_lock(entry):
+    with nullcontext() if entry is None else encodings.entry_lock(entry, report):
         if cached := encodings.read_cache(entry):
             return cached
         text, teacher = corpus.load(), run.training.teacher
         if fingerprint is not None and corpus.fingerprint() != fingerprint:
             raise DataError("the files of the corpus changed while they were read; call again")
+        report("learning the vocabulary")
         tokenizers = trained_tokenizers(run.tokenizer, text)
         if teacher is not None:
             text = replace(text, train=with_translations(text.train, teacher))
@@ -162,9 +176,9 @@ def _encoded(
                 raise DataError(f"{teacher} changed while the corpus was prepared; call again")
         if entry is not None:
             with suppress(OSError), encodings.CacheWriter(entry) as writer:
-                return _write(writer, run, text, tokenizers)
+                return _write(writer, run, text, tokenizers, report)
         with encodings.CacheWriter(None) as writer:  # without a cache every run encodes the text
-            return _write(writer, run, text, tokenizers)
+            return _write(writer, run, text, tokenizers, report)
 
 
 def with_translations(text: Bitext, path: str) -> Bitext:
@@ -189,10 +203,14 @@ def with_translations(text: Bitext, path: str) -> Bitext:
 
 
 def _write(
-    writer: encodings.CacheWriter, run: RunSpec, text: CorpusText, tokenizers: TokenizerPair
+    writer: encodings.CacheWriter,
+    run: RunSpec,
+    text: CorpusText,
+    tokenizers: TokenizerPair,
+    report: Report,
 ) -> encodings.CachedCorpus:
     max_len = run.model.dims.max_len
-    short = _short_pairs(tokenizers, text.train, max_len)
+    short = _short_pairs(tokenizers, text.train, max_len, _Rate(len(text.train), report))
     n_pairs = writer.write("train", (encoded for _, encoded in short))
     if not n_pairs:
         raise DataError(
@@ -206,7 +224,9 @@ def _write(
                 Ragged.of(tokenizers.words_src(part.src, src)),
                 Ragged.of(tokenizers.words_tgt(part.tgt, tgt)),
             )
-            for part, _ in _short_pairs(tokenizers, text.train, max_len)
+            for part, _ in _short_pairs(
+                tokenizers, text.train, max_len, _Rate(len(text.train), report)
+            )
         )
         writer.write(_WORDS, words)
         writer.write(_DISTINCT, [Encoded(src.segmentations(), tgt.segmentations())])
@@ -257,12 +277,37 @@ def _key(choice: Choice, text: CorpusText) -> str:
     return digest([json.dumps(settings, sort_keys=True), content])[:32]
 
 
+class _Rate:
+    """Reports how many pairs have been encoded, how many a second, and for how long it goes on."""
+
+    def __init__(self, n_pairs: int, report: Report) -> None:
+        self._n_pairs, self._report = n_pairs, report
+        self._n_done, self._began = 0, time.monotonic()
+        self._next_at = self._began + _REPORT_EVERY_S
+
+    def __call__(self, n: int) -> None:
+        """Count ``n`` pairs more."""
+        self._n_done += n
+        if (present := time.monotonic()) >= self._next_at:
+            self._next_at = present + _REPORT_EVERY_S
+            rate = self._n_done / (present - self._began)
+            left = format_duration((self._n_pairs - self._n_done) / rate)
+            self._report(
+                f"encoding: {self._n_done:,} of {self._n_pairs:,} pairs, {rate:,.0f} a second, "
+                f"{left} left"
+            )
+
+
 def _short_pairs(
-    tokenizers: TokenizerPair, text: Bitext, max_len: int
+    tokenizers: TokenizerPair, text: Bitext, max_len: int, count: Callable[[int], None]
 ) -> Iterator[tuple[Bitext, Encoded]]:
-    """Yield the pairs with at most ``max_len`` tokens on both sides, in blocks, and their ids."""
+    """Yield the pairs with at most ``max_len`` tokens on both sides, in blocks, and their ids.
+
+    ``count`` is called with the number of pairs of each block.
+    """
     for part in text.parts(_BLOCK):
         encoded = Encoded.encode(tokenizers, part)
+        count(len(part))
         is_short = np.maximum(encoded.src.lengths, encoded.tgt.lengths) <= max_len
         if is_short.all():
             yield part, encoded

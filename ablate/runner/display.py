@@ -17,7 +17,7 @@ from rich.text import Text
 from ablate.runner.devices import Device
 from ablate.runner.task import STARTING, Heartbeat, ProgressListener, Silence, Task
 from ablate.training import Progress
-from ablate.wording import counted
+from ablate.wording import counted, format_duration
 
 _LINE_EVERY_S = 15.0
 _LINE_EVERY_SHARE = 0.1
@@ -265,13 +265,6 @@ def label(task: Task) -> str:
     """Return the name of a task in lines."""
     suffix = "(probe)" if task.action == "probe" else f"seed {task.seed}"
     return f"{task.experiment} {task.variant} {suffix}"
-
-
-def format_duration(seconds: float) -> str:
-    """Return a duration as ``m:ss``, or ``h:mm:ss`` from one hour on."""
-    minutes, s = divmod(round(seconds), 60)
-    hours, m = divmod(minutes, 60)
-    return f"{hours}:{m:02}:{s:02}" if hours else f"{m}:{s:02}"
 
 
 def progress_texts(progress: Progress) -> list[str]:

@@ -124,7 +124,7 @@ def probe_one(task: Task, store: Store, report: Report) -> None:
     of ``earlier`` sessions stay, since the row may share these with other rows.
     """
     spec = RunSpec.model_validate(task.spec)
-    prepared = prepare(spec, task.corpus_fingerprint, task.teacher_sha256)
+    prepared = prepare(spec, task.corpus_fingerprint, task.teacher_sha256, report)
     batches = Batches(prepared.train, spec.training.batch_tokens, PAD).of_epoch(0, 0)
     largest_batch = max(len(rows) for rows in batches.epoch(spec.seed, 0))
     report("measuring")

@@ -148,7 +148,9 @@ class _Attempt:
 
     def _execute(self) -> None:
         with self._phase("reading the corpus"):
-            prepared = prepare(self.spec, self.task.corpus_fingerprint, self.task.teacher_sha256)
+            prepared = prepare(
+                self.spec, self.task.corpus_fingerprint, self.task.teacher_sha256, self.report
+            )
         model = self._assemble(prepared)
         self.capturer = capturer_for(self.task.engine, model, self.device)
         self._describe(prepared, model)

@@ -16,8 +16,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
-from ablate.runner.display import format_duration
 from ablate.runner.task import STARTING
+from ablate.wording import format_duration
 
 FEWEST_S = 120.0  # the least limit by default
 # The least limit of a phase without a heartbeat: it may read a corpus, compile or capture

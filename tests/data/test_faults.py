@@ -6,6 +6,7 @@ import json
 import os
 import random
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from ablate.cli.app import app
 from ablate.data.corpus import Bitext, Corpus, CorpusText
 from ablate.data.faults import faults, overlap
 from ablate.data.files import Files
+from ablate.data.tokenizer import SPECIAL
 from ablate.errors import DataError, SpecError
 from ablate.registry import build, choose
 from ablate.runner.check import check
@@ -124,6 +126,25 @@ def test_a_planted_fault_is_found_and_no_other(planted: str) -> None:
 def test_a_fault_of_few_pairs_is_not_told(n: int, is_told: bool) -> None:
     actual = faults(text(lambda s: s["train"].extend(s["news"][:n])))
     assert [fault.name for fault in actual] == ["test_in_train"] * is_told
+
+
+def test_a_language_is_that_of_most_words() -> None:
+    """Though each of the others is known from the other side."""
+    src, tgt = WORDS["src"], WORDS["tgt"]
+    for n_own, n_other, is_told in ((5, 3, False), (4, 4, False), (3, 5, True)):
+        line = " ".join([*tgt[2 : 2 + n_own], *src[2 : 2 + n_other]])
+        sound = text()
+        actual = faults(replace(sound, dev=Bitext(sound.dev.src, (line,) * N_TEST)))
+        assert [fault.name for fault in actual] == ["other_language"] * is_told
+
+
+@pytest.mark.parametrize(("n", "is_told"), [(49, False), (50, True)])
+def test_tokens_in_less_than_half_of_the_references_may_be_meant(n: int, is_told: bool) -> None:
+    def in_tokens(src: str, tgt: str) -> tuple[str, str]:
+        return src, f"{tgt} @-@ {tgt}"
+
+    actual = faults(text(lambda s: replace_some(s["news"], n, in_tokens)))
+    assert [fault.name for fault in actual] == ["tokenised_references"] * is_told
 
 
 def test_few_words_that_training_has_not_seen_are_no_other_language() -> None:
@@ -275,5 +296,9 @@ def test_a_vocabulary_that_cannot_hold_the_alphabet_is_refused_by_plan(folder: P
     reason = r"own\.yaml:2:36: tokenizer\.vocab_size: is 12, but the text needs \d\d: one for every"
     with pytest.raises(SpecError, match=reason):
         check(config.load(spec))
+    least = len(SPECIAL) + len({x for word in (*WORDS["src"], *WORDS["tgt"]) for x in word}) + 1
+    for size, is_refused in ((least - 1, True), (least, False)):
+        with pytest.raises(SpecError) if is_refused else nullcontext():
+            check(config.load(spec, [f"tokenizer.vocab_size={size}"]))
     for tokenizer in ("{name: bpe, character_coverage: 0.3}", "{name: word}"):
         check(config.load(spec, [f"tokenizer={tokenizer}", "tokenizer.vocab_size=20"]))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from ablate.config.experiment import RunSpec
 from ablate.data import encodings
 from ablate.data import prepare as module
 from ablate.data.batches import Batches, Encoded, Resampled
-from ablate.data.corpus import Corpus, CorpusText
+from ablate.data.corpus import Bitext, Corpus, CorpusText
 from ablate.data.files import Files
 from ablate.data.prepare import Prepared, n_bytes_to_encode, prepare, trained_tokenizers
 from ablate.data.sentences import Ragged
@@ -145,9 +146,11 @@ def test_a_tokenizer_is_trained_once_per_text_and_settings(
     trained_tokenizers(choose(Tokenizer, "bpe", vocab_size=60), text)
     trained_tokenizers(choose(Tokenizer, "bpe"), corpus_text(seed=1))
     trained_tokenizers(choose(Tokenizer, "bpe"), replace(text, is_tokenised=True))
+    for other in (Bitext(text.train.tgt, text.train.tgt), Bitext(text.train.src, text.train.src)):
+        trained_tokenizers(choose(Tokenizer, "bpe"), replace(text, train=other))
     monkeypatch.setattr(module, "version", lambda _: "99.1.0")
     trained_tokenizers(choose(Tokenizer, "bpe"), text)
-    assert n_trained == 5
+    assert n_trained == 7
 
 
 def test_a_tokenizer_of_a_plugin_is_trained_anew_when_its_code_has_changed(tmp_path: Path) -> None:
@@ -360,6 +363,40 @@ def test_of_two_that_start_together_one_encodes(
         second = pool.submit(prepare, run_spec(folder, max_len=8))
         assert same(first.result(), second.result())
     assert written.count("train") == 1
+
+
+def test_what_takes_long_is_reported(
+    folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, reports = run_spec(folder), list[str]()
+    entry = module._entry(run, build(Corpus, run.corpus).fingerprint(), "")
+    (cache / "locks").mkdir(parents=True)
+    with ThreadPoolExecutor() as pool, FileLock(cache / "locks" / f"{entry.name}.lock") as lock:
+        preparation = pool.submit(prepare, run, report=reports.append)
+        while not reports:
+            assert not preparation.done()
+        lock.release()
+        preparation.result()
+    assert reports == [
+        "waiting for another process to encode the corpus",
+        "learning the vocabulary",
+    ]
+    prepare(run, report=reports.append)
+    assert len(reports) == 2, "it reads the cache"
+
+
+def test_the_rate_of_encoding_is_reported_every_five_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    times, reports = iter((100.0, 102.0, 104.0, 106.0, 110.0, 112.0)), list[str]()
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    rate = module._Rate(40_000, reports.append)
+    for _ in range(5):
+        rate(4_000)
+    assert reports == [
+        "encoding: 12,000 of 40,000 pairs, 2,000 a second, 0:14 left",
+        "encoding: 20,000 of 40,000 pairs, 1,667 a second, 0:12 left",
+    ]
 
 
 def test_what_killed_processes_have_left_in_the_cache_is_removed(folder: Path, cache: Path) -> None:

@@ -260,11 +260,13 @@ def test_training_text_alone_is_resampled_by_seed_and_epoch(folder: Path) -> Non
 def test_a_sentence_that_would_become_too_long_keeps_its_segmentation(folder: Path) -> None:
     longest = int(prepare(sampling_run(folder)).train.src.lengths.max())
     train = prepare(sampling_run(folder, max_len=longest, dropout=0.1)).train
+    assert isinstance(train, Resampled)
     drawn = train.of_epoch(1, 0)
     assert max(drawn.src.lengths.max(), drawn.tgt.lengths.max()) <= longest
     is_same = [a.tolist() == b.tolist() for a, b in zip(drawn.src, train.src, strict=True)]
     assert any(is_same)
     assert not all(is_same)
+    assert ids_of(replace(train, max_len=0).of_epoch(1, 0)) == ids_of(train)
 
 
 def test_batches_of_an_epoch_are_bounded_and_go_on_where_they_stopped(folder: Path) -> None:

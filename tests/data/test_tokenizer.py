@@ -325,6 +325,8 @@ def test_characters_beyond_the_coverage_are_no_part_of_the_alphabet(
         assert pair.decode_tgt(ids) == "abcd]^" or not all(is_known)
         tokenizer = choose(Tokenizer, name, vocab_size=9, character_coverage=coverage, **options)
         assert build(Tokenizer, tokenizer).least_size(text) == least
+        more = replace(text, train=Bitext(lines, ("a", "b", "a")))
+        assert build(Tokenizer, tokenizer).least_size(more) == least
 
 
 @pytest.mark.parametrize("name", ["bpe", "byte_bpe", "unigram"])

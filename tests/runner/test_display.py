@@ -10,8 +10,9 @@ import pytest
 from rich.console import Console
 
 from ablate.runner.devices import Device
-from ablate.runner.display import Display, LiveDisplay, PlainDisplay, display, format_duration
+from ablate.runner.display import Display, LiveDisplay, PlainDisplay, display
 from ablate.runner.task import Heartbeat, Silence, Task
+from ablate.wording import format_duration
 from tests.runner.conftest import Clock, MakeTask, training_at
 
 CPU = Device("cpu")
