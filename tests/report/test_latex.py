@@ -92,6 +92,16 @@ def test_an_error_in_several_lines_stays_in_its_comment(tmp_path: Path) -> None:
     assert all(line.startswith("%") for line in lines[: lines.index(r"\begin{table*}[t]")])
 
 
+def test_letters_that_need_another_engine_are_named(whole: Table) -> None:
+    assert "LuaLaTeX" not in render(whole, "latex")
+    text = render(replace(whole, question="هل нет 無?"), "latex")
+    (line,) = (line for line in text.splitlines() if "LuaLaTeX" in line)
+    assert line.startswith(
+        "% has letters that pdfLaTeX lacks (ARABIC, CJK, CYRILLIC): use LuaLaTeX"
+    )
+    assert r"\caption{هل нет 無?" in text
+
+
 def test_marks_of_the_table_are_explained_and_take_no_room(broken: Table) -> None:
     printed = re.sub(r"^%.*$", "", render(broken, "latex"), flags=re.MULTILINE)
     assert r"\rlap{$^\dagger$}" in printed

@@ -6,6 +6,7 @@ Needs ``\usepackage{booktabs,tabularx}``, and a document in UTF-8.
 from __future__ import annotations
 
 import re
+import unicodedata
 
 from ablate.report.columns import BEYOND
 from ablate.report.formats import TableFormat
@@ -95,10 +96,8 @@ class Latex(TableFormat):
         caption = " ".join(
             _escaped(text) for text in (_sentence(table.question or table.name), table.conclusion)
         )
-        return "\n".join(
+        lines = "\n".join(
             [
-                "% needs \\usepackage{booktabs,tabularx}",
-                *(f"% {_in_one_line(note.label)}: {_in_one_line(note.text)}" for note in comments),
                 r"\begin{table*}[t]",
                 r"\centering",
                 _SIZE_OF_PAPER if is_of_paper else _SIZE,
@@ -112,6 +111,22 @@ class Latex(TableFormat):
                 "",
             ]
         )
+        remarks = [f"{_in_one_line(note.label)}: {_in_one_line(note.text)}" for note in comments]
+        header = [r"needs \usepackage{booktabs,tabularx}", *_needed_for_letters(lines), *remarks]
+        return "".join(f"% {line}\n" for line in header) + lines
+
+
+def _needed_for_letters(text: str) -> list[str]:
+    """Return what LaTeX needs for letters that are not Latin; nothing without any."""
+    names = (unicodedata.name(letter, "LATIN") for letter in text if letter.isalpha())
+    scripts = sorted({name.partition(" ")[0] for name in names} - {"LATIN", "MICRO"})
+    if not scripts:
+        return []
+    return [
+        f"has letters that pdfLaTeX lacks ({', '.join(scripts)}): use LuaLaTeX with "
+        r"\usepackage[bidi=basic]{babel}, and \babelprovide[import, onchar=ids fonts] and "
+        r"\babelfont of each"
+    ]
 
 
 def _sentence(text: str) -> str:
