@@ -435,6 +435,10 @@ no way has a piece that is not in use
   data/unigram.py  _log_share  drop a minus: -np.inf
 another spelling of the same JSON
   data/encodings.py  CacheWriter.finish  False -> True: False
+both sides of a text are as long
+  data/batches.py  Encoded.__len__  src -> *
+the longer side counts
+  data/prepare.py  _short_pairs  swap encoded.src.lengths*
 the sides are compared
   data/faults.py  _same_sides  swap the first two: (src, tgt)
 both sides are added

@@ -388,14 +388,14 @@ def test_what_takes_long_is_reported(
 def test_the_rate_of_encoding_is_reported_every_five_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    times, reports = iter((100.0, 102.0, 104.0, 106.0, 110.0, 112.0)), list[str]()
+    times, reports = iter((100.0, 102.0, 104.0, 105.0, 110.0, 112.0)), list[str]()
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(times)))
     rate = module._Rate(40_000, reports.append)
     for _ in range(5):
         rate(4_000)
     assert reports == [
-        "encoding: 12,000 of 40,000 pairs, 2,000 a second, 0:14 left",
-        "encoding: 20,000 of 40,000 pairs, 1,667 a second, 0:12 left",
+        "encoding: 12,000 of 40,000 pairs, 2,400 a second, 0:12 left",
+        "encoding: 16,000 of 40,000 pairs, 1,600 a second, 0:15 left",
     ]
 
 
