@@ -107,6 +107,8 @@ def unknown(key: str, known: Sequence[str], owner: str = "") -> str:
     meant = [*(keys if len(keys) == 1 else ()), *([near] if near else ())]
     if not meant and len(elsewhere) == 1:
         meant = [*elsewhere]
+    if meant == [key]:
+        return f"unknown option; {key!r} stands at the top level"
     if meant:
         return f"unknown option; did you mean {' or '.join(map(repr, meant))}?"
     listed = ", ".join(known) or "none"
