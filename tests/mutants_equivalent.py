@@ -40,6 +40,7 @@ the tests run on Linux, without a GPU
 the status is not 0 there
   runner/other_ranks.py  _Others._losses  0 -> 1: 0 (2)
   runner/other_ranks.py  _Others._losses  Lt -> LtE: status < 0
+  runner/other_ranks.py  _Others._losses  Gt -> GtE: status > 0
 the engine of most runs uses one core, however many there are
   runner/run.py  run_one  1 -> 2: 1
 a time to wait

@@ -104,4 +104,4 @@ def test_a_run_of_a_chinese_target_is_scored_in_chinese_tokens(
     options = api.RunOptions(device="cpu", figures=False, probes=False)
     (record,) = api.run("zh.yaml", options).records.values()
     assert "tok:zh" in record["test"]["news"]["bleu_signature"]
-    assert api.check_corpus("zh.yaml") == []
+    assert api.check_corpus("zh.yaml").faults == ()

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from ablate.config import load, load_corpus
+from ablate.data.batches import Encoded
 from ablate.data.corpus import Corpus, CorpusText
 from ablate.data.faults import Fault, faults
 from ablate.data.own_text import OwnText
+from ablate.data.prepare import prepare
+from ablate.data.sentences import Ragged
+from ablate.data.tokenizer import UNK
 from ablate.errors import DataError, SpecError
 from ablate.registry import Choice, build, slots
 from ablate.wording import no_such
 
 _N_EXAMPLES = 5
+_N_SAMPLED = 10_000  # sentences whose letters are looked at
 
 
 @dataclass(frozen=True)
@@ -31,26 +38,40 @@ class CorpusListing:
 
 
 @dataclass(frozen=True)
+class SideStatistics:
+    """Sizes of one side of a split; words are separated by white space, and EOS is a token."""
+
+    n_words: int
+    longest_words: int  # of a sentence
+    letters: Mapping[str, float]  # shares by script, as in ``LATIN``, of the first sentences
+    n_tokens: int | None = None  # of an experiment's tokenizer, without what exceeds ``max_len``
+    mean_tokens: float | None = None  # of a sentence
+    longest_tokens: int | None = None
+    unknown_share: float | None = None  # of the tokens
+
+
+@dataclass(frozen=True)
 class SplitStatistics:
-    """Sizes of one split; words are separated by white space."""
+    """Sizes of one split."""
 
     name: str
     n_pairs: int
-    n_src_words: int
-    n_tgt_words: int
-    longest_tgt_words: int
+    src: SideStatistics
+    tgt: SideStatistics
+    n_references: int = 1
 
 
 @dataclass(frozen=True)
 class CorpusStatistics:
-    """Sizes and examples of a corpus."""
+    """Sizes, examples and faults of a corpus."""
 
     name: str
     src: str
     tgt: str
     splits: tuple[SplitStatistics, ...]
     examples: tuple[tuple[str, str], ...]  # the first pairs of the training split
-    notes: tuple[str, ...]  # what was skipped or repaired
+    notes: tuple[str, ...]  # what was left out, cut or repaired
+    faults: tuple[Fault, ...] = ()  # of an experiment's corpus
 
 
 def corpora() -> tuple[CorpusListing, ...]:
@@ -85,24 +106,61 @@ def fetch_corpus(
 
 def show_corpus(name: str, options: Sequence[str] = ()) -> CorpusStatistics:
     """Return sizes and examples of a corpus; options and errors are those of `fetch_corpus`."""
-    text = build(Corpus, _choice(name, options), at="corpus").load()
+    return _statistics(build(Corpus, _choice(name, options), at="corpus").load(), {})
+
+
+def check_corpus(spec: Path | str) -> CorpusStatistics:
+    """Return sizes and faults of an experiment's text, in tokens of the baseline's tokenizer.
+
+    Faults are those that show in no single line.
+
+    Raises:
+        SpecError: with every mistake of the file.
+        DataError: if the text is unavailable or malformed, or has too large an alphabet.
+    """
+    run = load(spec).rows[0].spec
+    corpus, prepared = build(Corpus, run.corpus, at="corpus"), prepare(run)
+    text = corpus.load()
+    if isinstance(corpus, OwnText):
+        of_text = corpus.faults(text)
+    else:  # published, and its references are as all score them
+        of_text = [fault for fault in faults(text) if fault.name != "tokenised_references"]
+    encoded = {"train": prepared.train, "dev": prepared.dev, **prepared.tests}
+    told = {f"{fault.split}: {fault.text}" for fault in of_text}
+    notes = tuple(note for note in prepared.text.notes if note not in told)
+    return replace(_statistics(text, encoded), notes=notes, faults=tuple(of_text))
+
+
+def _statistics(text: CorpusText, encoded: Mapping[str, Encoded]) -> CorpusStatistics:
     splits = []
-    for split, bitext in {"train": text.train, "dev": text.dev, **text.tests}.items():
-        src, tgt = ([len(line.split()) for line in side] for side in (bitext.src, bitext.tgt))
-        sizes = len(bitext), sum(src), sum(tgt), max(tgt, default=0)
-        splits.append(SplitStatistics(split, *sizes))
+    for name, split in {"train": text.train, "dev": text.dev, **text.tests}.items():
+        ids = encoded.get(name)
+        src = _side(split.src, None if ids is None else ids.src)
+        tgt = _side(split.tgt, None if ids is None else ids.tgt)
+        splits.append(SplitStatistics(name, len(split), src, tgt, len(split.references)))
     pairs = zip(text.train.src, text.train.tgt, strict=True)
     examples = tuple(islice(pairs, _N_EXAMPLES))
     return CorpusStatistics(text.name, text.src, text.tgt, tuple(splits), examples, text.notes)
 
 
-def check_corpus(spec: Path | str) -> list[Fault]:
-    """Return the faults of an experiment's text that show in no single line."""
-    corpus = build(Corpus, load(spec).rows[0].spec.corpus, at="corpus")
-    if isinstance(corpus, OwnText):
-        return corpus.faults()
-    published = faults(corpus.load())  # whose references are as all score them
-    return [fault for fault in published if fault.name != "tokenised_references"]
+def _side(lines: Sequence[str], ids: Ragged | None) -> SideStatistics:
+    n_words = [len(line.split()) for line in lines]
+    letters = Counter(
+        unicodedata.name(letter, "UNKNOWN").partition(" ")[0]
+        for line in islice(lines, _N_SAMPLED)
+        for letter in filter(str.isalpha, line)
+    )
+    shares = {script: n / letters.total() for script, n in letters.most_common()}
+    words = SideStatistics(sum(n_words), max(n_words, default=0), shares)
+    if ids is None:
+        return words
+    return replace(
+        words,
+        n_tokens=len(ids.flat),
+        mean_tokens=len(ids.flat) / max(1, len(ids)),
+        longest_tokens=int(ids.lengths.max(initial=0)),
+        unknown_share=float((ids.flat == UNK).mean()) if len(ids.flat) else 0.0,
+    )
 
 
 def text_of_runs(choice: Choice, records: Iterable[Mapping[str, Any]]) -> CorpusText:

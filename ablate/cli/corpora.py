@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +12,10 @@ from ablate.cli import options
 from ablate.cli.guard import guarded
 from ablate.cli.output import console_of_output, echo, echo_json
 
+if TYPE_CHECKING:
+    from ablate.api import CorpusStatistics
+
+_N_SCRIPTS = 2  # of a side are printed
 corpora_app = typer.Typer(help="List the corpora; fetch or show one.")
 
 CorpusName = Annotated[str, typer.Argument(metavar="NAME", help="The name of the corpus.")]
@@ -70,23 +75,28 @@ def check(
     as_json: options.AsJson = False,
     plugins: options.Plugins = None,
 ) -> None:
-    """Print the faults of an experiment's text that show in no single line.
+    """Print the sizes of an experiment's text, and the faults that show in no single line.
 
-    Exit status 1 if a run would be refused because of one, unless the experiment accepts it.
+    Tokens are those of the baseline's tokenizer. Exit status 1 if a run would be refused because of
+    a fault, unless the experiment accepts it.
 
     Example: ablate corpora check mine.yaml
     """
     from ablate import api
 
-    faults = api.check_corpus(spec)
+    corpus = api.check_corpus(spec)
     if as_json:
-        echo_json([asdict(fault) for fault in faults])
-    for fault in () if as_json else faults:
-        kind = "error" if fault.is_error else "note"
-        echo(f"{kind:5}  {fault.name}  {fault.split}: {fault.text}")
-    if not (faults or as_json):
-        echo("no faults")
-    if any(fault.is_error for fault in faults):
+        echo_json(asdict(corpus))
+    else:
+        _print_sizes(corpus)
+        for note in corpus.notes:
+            echo(note)
+        for fault in corpus.faults:
+            kind = "error" if fault.is_error else "note"
+            echo(f"{kind:5}  {fault.name}  {fault.split}: {fault.text}")
+        if not corpus.faults:
+            echo("no faults")
+    if any(fault.is_error for fault in corpus.faults):
         raise typer.Exit(1)
 
 
@@ -99,28 +109,48 @@ def show_corpus(
 
     Example: ablate corpora show synthetic
     """
-    from rich.table import Table
     from rich.text import Text
 
     from ablate import api
 
     corpus, console = api.show_corpus(name, values or ()), console_of_output()
-    console.print(Text(f"{corpus.name}  {corpus.src} -> {corpus.tgt}", style="bold"))
-    grid = Table(box=None, pad_edge=False, header_style="bold")
-    grid.add_column("split")
-    for header in ("pairs", "source words", "target words", "words per target", "longest"):
-        grid.add_column(header, justify="right")
-    for split in corpus.splits:
-        grid.add_row(
-            split.name,
-            f"{split.n_pairs:,}",
-            f"{split.n_src_words:,}",
-            f"{split.n_tgt_words:,}",
-            f"{split.n_tgt_words / max(1, split.n_pairs):.1f}",
-            f"{split.longest_tgt_words}",
-        )
-    console.print(grid)
+    _print_sizes(corpus)
     for source, target in corpus.examples:
         console.print(Text(f"\n{source}\n{target}"))
     for note in corpus.notes:
         console.print(Text(f"\n{note}", style="dim"))
+
+
+def _print_sizes(corpus: CorpusStatistics) -> None:
+    """Print a line for each side of each split."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    grid.add_column("split")
+    grid.add_column("pairs", justify="right")
+    grid.add_column("side")
+    has_tokens = any(split.src.n_tokens is not None for split in corpus.splits)
+    for unit in ("words", "tokens") if has_tokens else ("words",):
+        for header in (unit, "mean", "longest"):
+            grid.add_column(header, justify="right")
+    for header in ("unknown",) * has_tokens:
+        grid.add_column(header, justify="right")
+    grid.add_column("letters")
+    for split in corpus.splits:
+        references = f" x {split.n_references}" if split.n_references > 1 else ""
+        for code, side in ((corpus.src, split.src), (f"{corpus.tgt}{references}", split.tgt)):
+            is_first = side is split.src
+            cells = [split.name, f"{split.n_pairs:,}"] if is_first else ["", ""]
+            sizes = [(side.n_words, side.n_words / max(1, split.n_pairs), side.longest_words)]
+            if side.n_tokens is not None:
+                sizes.append((side.n_tokens, side.mean_tokens or 0.0, side.longest_tokens or 0))
+            for total, mean, longest in sizes:
+                cells += [f"{total:,}", f"{mean:.1f}", f"{longest}"]
+            cells.insert(2, code)
+            cells += [f"{side.unknown_share:.2%}"] if side.unknown_share is not None else []
+            shares = (f"{x.lower()} {share:.1%}" for x, share in side.letters.items())
+            grid.add_row(*cells, ", ".join(islice(shares, _N_SCRIPTS)))
+    console = console_of_output()
+    console.print(Text(f"{corpus.name}  {corpus.src} -> {corpus.tgt}", style="bold"))
+    console.print(grid)

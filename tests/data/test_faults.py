@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ablate import config
+from ablate import api, config
 from ablate.cli.app import app
 from ablate.data.corpus import Bitext, Corpus, CorpusText
 from ablate.data.faults import faults, overlap
@@ -271,20 +271,48 @@ def test_the_command_lists_faults_and_ends_with_1_if_one_is_an_error(folder: Pat
     )
     done = CliRunner().invoke(app, ["corpora", "check", str(spec)])
     assert done.exit_code == 1
-    assert done.output.startswith("error  test_in_train  news: 100 of 100 pairs (100.0%) are in")
+    assert "\nerror  test_in_train  news: 100 of 100 pairs (100.0%) are in" in done.output
     done = CliRunner().invoke(app, ["corpora", "check", str(spec), "--json"])
-    (fault,) = json.loads(done.output)
+    (fault,) = json.loads(done.output)["faults"]
     assert (fault["name"], fault["split"], fault["is_error"]) == ("test_in_train", "news", True)
     write(text())
     done = CliRunner().invoke(app, ["corpora", "check", str(spec)])
-    assert (done.exit_code, done.output) == (0, "no faults\n")
+    assert (done.exit_code, done.output[-11:]) == (0, "\nno faults\n")
+
+
+def test_sizes_are_those_of_the_text_and_of_the_tokenizer(folder: Path) -> None:
+    write(text(lambda s: s["dev"].append(("new " * 30, "Привет"))))
+    with (folder / "news.2.de").open("w") as file:
+        file.write("x\n" * N_TEST)
+    (folder / "x.yaml").write_text(
+        "corpus: {name: files, src: en, tgt: de, train: [train.en, train.de], dev: [dev.en, "
+        "dev.de], tests: {news: [news.en, news.de, news.2.de]}}\ntokenizer: word\n"
+        "model: {dims: {d_model: 16, max_len: 20}}\n",
+        encoding="utf-8",
+    )
+    corpus = api.check_corpus(folder / "x.yaml")
+    train, dev, news = corpus.splits
+    assert (train.n_pairs, dev.n_pairs, news.n_pairs) == (N_TRAIN, N_TEST + 1, N_TEST)
+    assert (train.src.n_words, train.src.n_tokens) == (8 * N_TRAIN, 9 * N_TRAIN)
+    assert (train.tgt.mean_tokens, train.tgt.longest_tokens, train.tgt.unknown_share) == (9, 9, 0)
+    assert (dev.src.n_words, dev.src.n_tokens) == (8 * N_TEST + 30, 9 * N_TEST + 20)
+    assert dev.src.unknown_share == pytest.approx(19 / (9 * N_TEST + 20))  # EOS is known
+    assert (dev.src.longest_words, dev.src.longest_tokens) == (30, 20)
+    assert (news.n_references, train.n_references) == (2, 1)
+    n_letters = sum(map(len, "".join(row for _, row in pairs(N_TEST, 2)).replace(" ", "")))
+    assert dev.tgt.letters["CYRILLIC"] == pytest.approx(6 / (6 + n_letters))
+    assert corpus.notes == ("dev: 1 of 101 sources cut to 20 tokens",)
+    assert corpus.faults == ()
+    printed = CliRunner().invoke(app, ["corpora", "check", str(folder / "x.yaml")]).output
+    assert "de x 2" in printed
+    assert "cyrillic" in printed
 
 
 def test_the_corpus_that_is_made_here_has_no_faults(folder: Path) -> None:
     spec = folder / "own.yaml"
     spec.write_text("corpus: {name: synthetic, size: 2000}\n")
     done = CliRunner().invoke(app, ["corpora", "check", str(spec)])
-    assert (done.exit_code, done.output) == (0, "no faults\n")
+    assert (done.exit_code, done.output[-11:]) == (0, "\nno faults\n")
 
 
 def test_a_vocabulary_that_cannot_hold_the_alphabet_is_refused_by_plan(folder: Path) -> None:

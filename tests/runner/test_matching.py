@@ -192,6 +192,14 @@ def test_a_search_by_measurement_ends_at_the_first_value_within_the_tolerance() 
     assert tried == [960]
 
 
+def test_the_value_below_is_tried_where_a_line_would_end_above() -> None:
+    cost = {8: 1.0, 9: 1.0, 10: 990.0, 16: 1000.0, 32: 2000.0}
+    search = match._Search(lambda value: cost.get(value, 990.0), 995.1, 1, 0.0)
+    assert search.nearest(8) == 16
+    steep = match._Search(lambda value: {8: 0.0, 16: 1000.0}.get(value, 997.0), 998.0, 1, 0.0)
+    assert steep.nearest(8) == 15
+
+
 def test_a_line_is_solved_at_once() -> None:
     tried: list[int] = []
 

@@ -247,7 +247,7 @@ def test_a_round_measures_the_training_text_of_the_task(
         return dict.fromkeys(speeds, 1.0)
 
     def prepared_of(*given: Any) -> Any:
-        asked.extend(given[1:])
+        asked.extend(given[1:3])
         return prepare(given[0])
 
     monkeypatch.setattr(measuring, "probe", probe)
