@@ -273,7 +273,7 @@ def test_the_checks_of_the_page_on_the_gate_are_a_reference(tmp_path: Path) -> N
 def test_the_keys_of_the_page_on_statistics_are_those_of_an_experiment(tmp_path: Path) -> None:
     text = "extends: ablate:presets/laptop\nvariants: {deep: {model.n_layers: 3}}\n"
     blocks = samples("statistics.md", "yaml")
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     for block in blocks:
         (tmp_path / "x.yaml").write_text(text + block, encoding="utf-8")
         assert config.load(tmp_path / "x.yaml").negligible == Negligible()

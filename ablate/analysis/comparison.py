@@ -33,7 +33,7 @@ from scipy import special
 
 from ablate.analysis import dunnett, spreads
 from ablate.analysis.dunnett import Family
-from ablate.analysis.statistics import Interval, mean_of, paired_differences
+from ablate.analysis.statistics import LEVEL, Interval, mean_of, paired_differences
 from ablate.analysis.two_way import two_way
 
 Floats = NDArray[np.float64]
@@ -45,6 +45,7 @@ Quadruple = tuple[str, str, str, str]
 
 Method = Literal["two-way", "moderated", "paired", "shared", "same", "divergence as 0", "none"]
 
+_LOADING = math.sqrt(0.5)  # of a row with as many seeds as the baseline
 DEPARTURE_LEVEL = 0.001
 """The level of the F test for a whole table: the share of tables with a false departure."""
 
@@ -121,10 +122,18 @@ def compare(
     *,
     is_score: bool = True,
     trained_by: Mapping[str, str] | None = None,
+    level: float = LEVEL,
+    n_closed: int = 0,
 ) -> Comparison:
     """Compare every row of one metric with the first; in a score a diverged seed counts as 0.
 
-    ``trained_by`` has, for each row that has the weights of a row above it, the first such row.
+    Args:
+        values: of the metric.
+        diverged: seeds by row.
+        is_score: whether it is.
+        trained_by: for each row that has the weights of a row above it, the first such row.
+        level: the probability with which all simultaneous intervals hold.
+        n_closed: rows that belong to the family and are no longer in the table.
     """
     failed = {row: set(diverged.get(row, ())) if diverged else set() for row in values}
     baseline, *others = values
@@ -136,9 +145,11 @@ def compare(
     sharing = {row: by for row, by in (trained_by or {}).items() if row in whole and by in whole}
     zeros = failed if is_score else {}
     by_row = {row: _without_interval(values, zeros, row) for row in others}
-    pool, departed, fits = _fitted({row: values[row] for row in whole}, sharing, baseline)
+    table = {row: values[row] for row in whole}
+    pool, departed, fits = _fitted(table, sharing, baseline, n_closed)
     n_separate = sum(fit.df is not None and row not in pool.fits for row, fit in fits.items())
-    family = Family(pool.loadings, pool.df, n_separate, pool.slack)
+    closed = [_LOADING] * n_closed if pool.loadings else []
+    family = Family((*pool.loadings, *closed), pool.df, n_separate, pool.slack, level)
     by_row |= {row: _with_intervals(by_row[row], fit, family) for row, fit in fits.items()}
     return Comparison(
         differences=by_row,
@@ -152,7 +163,7 @@ def compare(
 
 
 def _fitted(
-    values: Values, sharing: Mapping[str, str], baseline: str
+    values: Values, sharing: Mapping[str, str], baseline: str, n_closed: int
 ) -> tuple[_Pool, set[str], dict[str, _Fit]]:
     """Return the pool of independent rows, the rows that depart, and every row's fit.
 
@@ -162,7 +173,8 @@ def _fitted(
     fits: dict[str, _Fit] = {}
     for rows, judged in _tables(list(values), sharing, baseline):
         departing = _departed({row: values[row] for row in rows})
-        pools.append(_Pool({row: values[row] for row in rows if row not in departing}, baseline))
+        pool = {row: values[row] for row in rows if row not in departing}
+        pools.append(_Pool(pool, baseline, n_closed))
         fits |= {row: fit for row, fit in pools[-1].fits.items() if row in judged}
         departed |= departing
     pools[0].slack = min(pool.slack for pool in pools)
@@ -227,7 +239,7 @@ def interaction(
         error, df = 2 * compared.sd / math.sqrt(n), compared.df
     else:
         return Interaction(mean, n, None)
-    half = dunnett.sidak_value(n_intervals, df) * error
+    half = dunnett.sidak_value(n_intervals, df, compared.family.level) * error
     return Interaction(mean, n, Interval.around(mean, half))
 
 
@@ -275,7 +287,7 @@ class _Fit:
 class _Pool:
     """Rows that follow the additive model; the baseline may be one of them."""
 
-    def __init__(self, values: Values, baseline: str) -> None:
+    def __init__(self, values: Values, baseline: str, n_closed: int = 0) -> None:
         self.fits: dict[str, _Fit] = {}
         self.loadings: tuple[float, ...] = ()
         self.df, self.sd, self.slack = 0, None, 1.0
@@ -296,7 +308,7 @@ class _Pool:
         if len(at):
             covariance = model.covariance[np.ix_(at, at)]
             self.loadings = tuple(dunnett.loadings_of(covariance).tolist())
-        self.slack = spreads.slack(len(others), model.df)
+        self.slack = spreads.slack(len(others) + n_closed, model.df)
         of_rows = spreads.errors(model, array)
         method: Method = "moderated" if len(others) > 1 else "two-way"
         for i in at:

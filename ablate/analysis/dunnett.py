@@ -101,38 +101,46 @@ class Family:
 
     Some share a table and its pooled error; others have nothing in common. All take as large a
     share of the family's errors: a |T| is judged by how rarely a |T| with the degrees of freedom of
-    the pooled error is as large. The constants are those of the probability `LEVEL` ** slack, above
-    1 where the standard errors are larger than need be.
+    the pooled error is as large. The constants are those of the probability ``level`` ** slack, the
+    slack being above 1 where the standard errors are larger than need be. The level is `LEVEL`, or
+    that of one of several looks (`ablate.analysis.sequential`).
     """
 
     loadings: tuple[float, ...]  # of the comparisons of the table
     df: float  # degrees of freedom of the pooled error; 0 if there is none
     n_separate: int = 0
     slack: float = 1.0
+    level: float = LEVEL
 
     @cached_property
     def critical(self) -> float | None:
         """The constant of the degrees of freedom of the pooled error; None if there is none."""
         if not self.loadings or self.df == 0:
             return None
-        return critical_value(self._all, self.df, LEVEL**self.slack)
+        return critical_value(self._all, self.df, self.level**self.slack)
 
     def critical_of(self, df: float) -> float:
         """Return the constant of a comparison whose error has ``df`` degrees of freedom."""
         shared = self.critical
         if shared is None:
-            return sidak_value(self.n_separate, df)
+            return sidak_value(self.n_separate, df, self.level)
         return shared if df == self.df else t_quantile(float(special.stdtr(self.df, -shared)), df)
 
     def p_of(self, statistic: float, df: float) -> float:
-        """Return the adjusted p value of a |T| with ``df`` degrees of freedom, to within 1e-9."""
+        """Return the adjusted p value of a |T| with ``df`` degrees of freedom, to within 1e-9.
+
+        It is below 1 - `LEVEL` where the interval leaves out 0, at a look too.
+        """
         below = float(special.stdtr(df, -statistic))
         if self.critical is None:
-            return _between_0_and_1(1 - (1 - 2 * below) ** self.n_separate)
+            return self._of_look(1 - (1 - 2 * below) ** self.n_separate)
         if df != self.df:
             statistic = t_quantile(below, self.df) if below > 0 else math.inf
         covered = _between_0_and_1(coverage(statistic, self._all, self.df))
-        return _between_0_and_1(1 - covered ** (1 / self.slack))
+        return self._of_look(1 - covered ** (1 / self.slack))
+
+    def _of_look(self, p: float) -> float:
+        return _between_0_and_1(p * (1 - LEVEL) / (1 - self.level))
 
     @property
     def _all(self) -> tuple[float, ...]:

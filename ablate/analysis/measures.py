@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ablate.analysis import sentences
 from ablate.analysis.comparison import Comparison, Difference, compare
-from ablate.analysis.statistics import Interval
+from ablate.analysis.statistics import LEVEL, Interval
 from ablate.analysis.summary import Summary, trained_by
 from ablate.measuring import SentenceStatistics
 
@@ -81,9 +81,17 @@ def higher_is_better(metric: str) -> bool:
 
 
 def comparisons(
-    summaries: Sequence[Summary], statistics: Sentences | None = None, metrics: Sequence[str] = ()
+    summaries: Sequence[Summary],
+    statistics: Sentences | None = None,
+    metrics: Sequence[str] = (),
+    *,
+    level: float = LEVEL,
+    n_closed: int = 0,
 ) -> Comparisons:
-    """Compare the rows in each score and loss of dev and test sets; ``metrics`` are more scores."""
+    """Compare the rows in each score and loss of dev and test sets; ``metrics`` are more scores.
+
+    ``level`` and ``n_closed`` are those of `compare`.
+    """
     diverged = {
         each.name: [seed for seed, outcome in each.outcomes.items() if outcome == "diverged"]
         for each in summaries
@@ -97,7 +105,14 @@ def comparisons(
             each.name: each.metrics[metric].values if metric in each.metrics else {}
             for each in summaries
         }
-        compared = compare(values, diverged, is_score=kind in scores, trained_by=sharing)
+        compared = compare(
+            values,
+            diverged,
+            is_score=kind in scores,
+            trained_by=sharing,
+            level=level,
+            n_closed=n_closed,
+        )
         if section == "test" and kind in _INFLUENCES and statistics:
             compared = _with_new_sentences(compared, metric, summaries[0].name, statistics)
         by_metric[metric] = compared

@@ -93,16 +93,22 @@ class Summary:
         return self.count("done") == len(self.outcomes)
 
 
-def summarise(names: Sequence[str], seeds: Sequence[int], records: Records) -> list[Summary]:
-    """Gather the records of the rows called ``names``, the baseline first."""
+def summarise(
+    names: Sequence[str], seeds: Sequence[int] | Mapping[str, Sequence[int]], records: Records
+) -> list[Summary]:
+    """Gather the records of the rows called ``names``, the baseline first.
+
+    ``seeds`` are those of all rows, or of each by name.
+    """
     rows: list[Summary] = []
     sessions = {}
     for name in names:
-        by_seed = {seed: records[name, seed] for seed in seeds if (name, seed) in records}
+        own = seeds[name] if isinstance(seeds, Mapping) else seeds
+        by_seed = {seed: records[name, seed] for seed in own if (name, seed) in records}
         rows.append(
             Summary(
                 name=name,
-                outcomes={s: by_seed[s]["status"] if s in by_seed else "missing" for s in seeds},
+                outcomes={s: by_seed[s]["status"] if s in by_seed else "missing" for s in own},
                 errors={s: record["error"] for s, record in by_seed.items() if record.get("error")},
                 metrics=_metrics(by_seed),
                 weights={s: sha256 for s in by_seed if (sha256 := _weights(by_seed[s]))},

@@ -17,7 +17,7 @@ from ablate.api.gate import Blessed, Gated, bless, gate
 from ablate.api.init import init
 from ablate.api.inspect import Inspection, inspect
 from ablate.api.parts import PartListing, parts
-from ablate.api.plan import Plan, PlannedRow, plan
+from ablate.api.plan import plan
 from ablate.api.report import Outcome, report
 from ablate.api.run import run
 from ablate.api.runs import StoredRun, collect_garbage, remove, runs, show_run
@@ -28,6 +28,7 @@ from ablate.config import schema
 from ablate.data.faults import Fault
 from ablate.measuring.attention import AttentionMap
 from ablate.report.comparison import Compared, MatchedRow
+from ablate.report.plan import Plan, PlannedRow
 
 __all__ = [
     "AttentionMap",

@@ -1,19 +1,22 @@
-"""The interim looks at an experiment: ``<results>/<experiment>/looks.json``.
+"""Looks at an experiment with fewer seeds than it has: those that it plans, and others.
 
-Adding seeds until a difference is significant raises the rate of false differences. So a table
-reports the looks, at fewer seeds, that came before it (docs/statistics.md).
+Adding seeds until a difference is significant raises the rate of false differences, unless the
+intervals allow for the looks, as they do for those of ``looks:``. So a table reports all others
+that came before it, which are kept in ``<results>/<experiment>/looks.json`` (docs/statistics.md).
 """
 
 from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from ablate.api.selection import Selection
+from ablate.api.selection import RunLookup, Selection, key_of, stored
 from ablate.report import Table
+from ablate.report.looks import judge
 from ablate.store import write_whole
 
 Looks = list[list[int]]
@@ -22,8 +25,27 @@ Looks = list[list[int]]
 _LOOKS = TypeAdapter(Looks)
 
 
+def at_look(selection: Selection, lookup: RunLookup) -> Selection:
+    """Return a selection with the runs that its present look needs, and that earlier ones had.
+
+    That of an experiment without looks stays as it is.
+    """
+    experiment = selection.experiment
+    if not experiment.looks:
+        return selection
+    looks = judge(experiment, stored(selection, lookup))
+    needed = {(row, seed) for row, n in looks.n_seeds.items() for seed in experiment.seeds[:n]}
+    runs, tabulated = (
+        tuple(run for run in of if key_of(run) in needed)
+        for of in (selection.runs, selection.tabulated)
+    )
+    return replace(selection, runs=runs, tabulated=tabulated, looks=looks)
+
+
 def earlier_looks(selection: Selection, results: Path) -> Looks:
     """Return the looks with some of the seeds of a selection; none of runs under overrides."""
+    if selection.looks is not None and selection.looks.n_looks:
+        return []
     seeds = set(selection.experiment.seeds)
     known = [] if selection.overrides else _read(_file(selection, results))
     return [look for look in known if set(look) < seeds]

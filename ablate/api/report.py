@@ -12,7 +12,7 @@ from pathlib import Path
 from ablate import report as reporting
 from ablate.api import trials
 from ablate.api.corpora import text_of_runs
-from ablate.api.looks import earlier_looks
+from ablate.api.looks import at_look, earlier_looks
 from ablate.api.metrics import scored, tokenizer_of
 from ablate.api.selection import (
     Fingerprints,
@@ -71,7 +71,7 @@ def report(
     """
     store = Store(Path(results))
     lookup = RunLookup(store)
-    selection = select(path, overrides, seeds, only, lookup)
+    selection = at_look(select(path, overrides, seeds, only, lookup), lookup)
     records = stored(selection, lookup)
     if not records:
         Fingerprints().known(selection.corpus)

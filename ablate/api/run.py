@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from ablate import report as reporting
@@ -12,12 +13,13 @@ from ablate.api import trials
 from ablate.api.completion import DEFAULT, RunOptions, complete, opened, workers
 from ablate.api.looks import note_look
 from ablate.api.report import Outcome, tabulate
-from ablate.api.selection import key_of, print_remark
+from ablate.api.selection import Selection, key_of, print_remark
 from ablate.api.tune import select_chosen
 from ablate.errors import RunError, StoreError
 from ablate.hashing import sha256_of_text
 from ablate.runner.provenance import stale_remarks
 from ablate.store import is_finished, write_whole
+from ablate.wording import counted
 
 _FIGURES = ".figures"
 """The file with a digest of what the figures beside it show."""
@@ -38,6 +40,12 @@ def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] 
     with opened(options) as options:
         selection, store = select_chosen(path, options, only), options.store
         records, is_new = complete(selection, options)
+        options = replace(options, fresh=False)
+        while (later := select_chosen(path, options, only)).runs != selection.runs:
+            print_remark(_progress(later))
+            selection = later
+            records, is_more = complete(selection, options)
+            is_new = is_new or is_more
         device = workers(options)[0].worker_slots[0]
     for remark in stale_remarks({k: r for k, r in records.items() if is_finished(r)}, device):
         print_remark(remark)
@@ -51,6 +59,19 @@ def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] 
     is_done = all(records[key_of(run)]["status"] == "done" for run in selection.runs)
     exit_status = 0 if is_done and is_written else RunError.exit_status
     return Outcome(selection.experiment, records, table, exit_status)
+
+
+def _progress(selection: Selection) -> str:
+    """Return what a look has decided, and what follows."""
+    experiment, looks = selection.experiment, selection.looks
+    assert looks is not None, "without looks all runs were made at once"
+    n, n_rows = experiment.looks[looks.n_looks - 1], len(experiment.rows) - 1
+    n_next = experiment.looks[min(looks.n_looks, len(experiment.looks) - 1)]
+    n_left = n_rows - len(looks.decided)
+    return (
+        f"look at {n} seeds: {len(looks.decided)} of {counted(n_rows, 'row')} decided; "
+        f"{counted(n_left, 'row')} and the baseline go on to {n_next} seeds"
+    )
 
 
 def _write(table: reporting.Table, folder: Path, *, with_figures: bool, is_new: bool) -> bool:

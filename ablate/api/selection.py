@@ -16,6 +16,7 @@ from ablate.console import Console
 from ablate.data.corpus import Corpus, refusals_of
 from ablate.errors import DataError, SpecError
 from ablate.registry import Choice, RefusedError, build
+from ablate.report.looks import Looks
 from ablate.runner import devices
 from ablate.runner import match as matching
 from ablate.runner.check import check
@@ -49,6 +50,7 @@ class Selection:
     tabulated: tuple[Run, ...]  # in its table: these, and those of the baseline
     overrides: tuple[str, ...] = ()  # ``path=value``, changes that the file does not have
     tuning: Tuning | None = None  # the candidates of all rows, if they are tuned
+    looks: Looks | None = None  # what those at the experiment have come to, if it has some
 
     @property
     def corpus(self) -> Choice:
@@ -103,6 +105,7 @@ def select(
         experiment,
         rows=tuple(row for row in experiment.rows if row.name in names),
         seeds=tuple(experiment.seeds if seeds is None else seeds),
+        looks=experiment.looks if seeds is None else (),
     )
     return Selection(experiment, narrowed, runs, tabulated, tuple(overrides), tuning)
 

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from ablate.api.completion import RunOptions, complete, fetch, opened, workers
+from ablate.api.looks import at_look
 from ablate.api.selection import (
     Fingerprints,
     RunLookup,
@@ -47,7 +48,7 @@ def select_chosen(path: Path | str, options: RunOptions, only: Sequence[str] = (
         select_now = partial(select, path, options.overrides, options.seeds, only, lookup)
         selection = select_now()
         if not _open(selection, only):
-            return selection
+            return at_look(selection, lookup)
         fetch(selection.corpus)
         match, rows = selection.whole.match, _open(selection, only)
         if match is not None and match.on == "time":
@@ -60,7 +61,7 @@ def select_chosen(path: Path | str, options: RunOptions, only: Sequence[str] = (
             if rows := _open(selection, only):
                 _tune(selection, rows, options)
                 selection = select_now()
-        return selection
+        return at_look(selection, lookup)
 
 
 def _open(selection: Selection, only: Sequence[str]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -46,6 +47,12 @@ def _usable(seeds: tuple[int, ...]) -> tuple[int, ...]:
     return seeds
 
 
+def _ascending(looks: tuple[int, ...]) -> tuple[int, ...]:
+    if any(second <= first for first, second in pairwise(looks)):
+        raise ValueError(f"numbers of seeds ascend, as in [3, 5, 8, 12]; these are {[*looks]}")
+    return looks
+
+
 def _named_once(metrics: tuple[Choice, ...]) -> tuple[Choice, ...]:
     names = [metric.name for metric in metrics]
     for name in names:
@@ -71,6 +78,15 @@ Seeds = Annotated[
     Field(min_length=1),
     BeforeValidator(_refuse_number),
     AfterValidator(_usable),
+]
+Looks = Annotated[
+    tuple[Annotated[int, Field(ge=2)], ...],
+    Field(
+        max_length=8,
+        description="numbers of seeds after each of which rows are judged; rows that are decided "
+        "get no more",
+    ),
+    AfterValidator(_ascending),
 ]
 Metrics = Annotated[
     tuple[Annotated[Choice, PartField("metric", "bleu")], ...],
@@ -196,6 +212,7 @@ class Header(Frozen):
 
     question: str = ""
     seeds: Seeds = (1, 2, 3)
+    looks: Looks = ()
     negligible: Negligible = Negligible()
     metrics: Metrics = ()
     published: Published | None = None

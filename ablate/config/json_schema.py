@@ -69,6 +69,7 @@ def schema() -> Schema:
                 "plugins": {"description": _PLUGINS, **_FILE_PATHS},
                 **{key: _of_field(info) for key, info in run.items() if key != "seed"},
                 "seeds": _seeds(Header.model_fields["seeds"]),
+                "looks": {**_of_field(Header.model_fields["looks"]), "uniqueItems": True},
                 "negligible": _of_model(Negligible),
                 "metrics": {"anyOf": [_METRIC, {"type": "array", "items": _METRIC}]},
                 "published": _published(),

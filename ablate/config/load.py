@@ -78,7 +78,8 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
         question=header.question or None,
         path=path,
         rows=tuple(replace(r, spec=r.spec.model_copy(update=first_seed)) for r in valid_rows),
-        seeds=header.seeds,
+        seeds=_with_later_looks(header),
+        looks=header.looks,
         origins=origins,
         negligible=header.negligible,
         metrics=header.metrics,
@@ -87,10 +88,21 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
         tune=Tune(grid, header.tune.seeds, header.tune.extend) if header.tune else None,
         sections=sections,
     )
+    node = tree.get("looks")
+    if node and header.looks and len(header.seeds) > header.looks[-1]:
+        reason = f"the last look is at {header.looks[-1]} seeds, and there are {len(header.seeds)}"
+        mistakes.append(Mistake(node.mark, node.path, reason))
     mistakes += mistakes_of_choices(experiment, requested)
     if mistakes:
         raise InvalidExperimentError(mistakes, experiment)
     return experiment
+
+
+def _with_later_looks(header: Header) -> tuple[int, ...]:
+    """Return the seeds of an experiment; those of later looks are numbered on."""
+    n_more = max(0, max(header.looks, default=0) - len(header.seeds))
+    largest = max(header.seeds)
+    return (*header.seeds, *range(largest + 1, largest + 1 + n_more))
 
 
 def _certain_mistakes(tree: Node) -> Iterator[Mistake]:

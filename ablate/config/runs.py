@@ -114,6 +114,8 @@ class Experiment:
     sections: dict[str, Node] = field(default_factory=dict, repr=False, compare=False)
     # what translations are scored by, beside BLEU and chrF, which every run has
     metrics: tuple[Choice, ...] = ()
+    # numbers of seeds, ascending, after each of which rows are judged; none for one table
+    looks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

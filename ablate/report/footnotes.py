@@ -13,7 +13,7 @@ from ablate.report.columns import BEYOND, DIVERGED, PARTIAL
 from ablate.report.results import DECODE_SPEED, MEMORY, TRAIN_SPEED, Results
 from ablate.report.table import Footnote
 from ablate.report.values import TIMES, format_value, measure_name, number, percent_change
-from ablate.report.verdicts import exceptions, intervals, ranking
+from ablate.report.verdicts import exceptions, intervals, looked_at, ranking
 from ablate.wording import and_list, counted, listed, seeds_named
 
 MARKED = f"{BEYOND} marks what differs by more than {columns.TOLERANCE:.0%}"
@@ -26,6 +26,7 @@ def footnotes(experiment: Experiment, results: Results) -> Iterator[Footnote]:
     """Yield the remarks in the order in which a reader needs them."""
     summaries = results.summaries
     yield from intervals(results)
+    yield from looked_at(results)
     if line := _budget(summaries):
         yield Footnote("budget", line)
     if experiment.match is not None:

@@ -19,6 +19,7 @@ from ablate.analysis.measures import (
 from ablate.analysis.summary import Records, Summary, evaluated_sets, summarise
 from ablate.analysis.two_tables import Shift
 from ablate.config import Experiment, Negligible, Published
+from ablate.report.looks import Looks, judge
 
 TRAIN_SPEED = "speed.train_target_tokens_per_second"
 DECODE_SPEED = "speed.decode_sentences_per_second"
@@ -41,29 +42,35 @@ class Results:
     negligible: Negligible
     published: Published | None
     metrics: Sequence[str] = ()  # names of further metrics of the test sets
+    looks: Looks | None = None  # at an experiment that has some
     n_without_sentences: int = 0  # runs whose counts of each sentence were written and are missing
 
     @classmethod
     def of(cls, experiment: Experiment, records: Records, sentences: Sentences) -> Results:
         names = [row.name for row in experiment.rows]
+        metrics = [choice.name for choice in experiment.metrics if choice.name != "bleu"]
+        looks = judge(experiment, records, sentences, metrics) if experiment.looks else None
+        seeds = {name: experiment.seeds[: looks.n_seeds[name] if looks else None] for name in names}
         ours = {
             (name, seed): records[name, seed]
             for name in names
-            for seed in experiment.seeds
+            for seed in seeds[name]
             if (name, seed) in records
         }
-        summaries = summarise(names, experiment.seeds, ours)
-        metrics = [choice.name for choice in experiment.metrics if choice.name != "bleu"]
+        summaries = summarise(names, seeds, ours)
         sets = evaluated_sets(ours)
         first = next(iter(sets), "")
         return cls(
             summaries=summaries,
             records=ours,
             sets=sets,
-            comparisons=comparisons(summaries, sentences, metrics),
+            comparisons=(
+                looks.comparisons if looks else comparisons(summaries, sentences, metrics)
+            ),
             negligible=experiment.negligible,
             published=experiment.published,
             metrics=metrics,
+            looks=looks,
             n_without_sentences=sum(
                 "sentences" in record.get("test", {}).get(first, {})
                 and first not in sentences.get(run, {})

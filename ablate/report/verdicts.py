@@ -204,6 +204,27 @@ def _held(results: Results, compared: Comparison, n_intervals: int) -> str:
     return f"{text} With the pairs done, a true difference of {size} BLEU {found}."
 
 
+def looked_at(results: Results) -> Iterator[Footnote]:
+    """Yield which rows were decided at which look, and what that saved."""
+    looks = results.looks
+    if looks is None or not looks.n_looks:
+        return
+    by_seeds: dict[int, list[str]] = {}
+    for row, n in looks.decided.items():
+        by_seeds.setdefault(n, []).append(row)
+    texts = [f"with {n} {and_list(rows, _MOST_NAMES)}" for n, rows in by_seeds.items()]
+    n_rows, n_most = len(results.summaries), max(looks.n_seeds.values())
+    n_saved = n_rows * n_most - sum(looks.n_seeds.values())
+    decided = f"decided {'; '.join(texts)} seeds" if texts else "no row is decided"
+    saved = f", which saved {counted(n_saved, 'run')}" if n_saved else ""
+    yield Footnote(
+        "looks",
+        f"{decided}{saved}; the intervals hold for all rows and looks together (Lan and DeMets "
+        "1983), and a row that is decided early tends to lie nearer to the baseline than its "
+        "estimate.",
+    )
+
+
 def _departures(by_column: Mapping[str, Comparison], baseline: str) -> Iterator[str]:
     """Yield in which columns the baseline has left the model, and which rows have in others."""
     departing = {

@@ -122,6 +122,7 @@ class Json(TableFormat):
             "experiment": table.name,
             "question": table.question,
             "seeds": list(table.seeds),
+            "looks": list(results.looks.planned) if results.looks else [],
             "trial": list(table.trial),
             "level": LEVEL,
             "negligible": dict(results.negligible),
@@ -167,6 +168,7 @@ def _row(table: Table, results: Results, line: Line) -> dict[str, Any]:
         has_it = path in line.changes
         row[f"change.{path}"] = json.dumps(line.changes[path]) if has_it else None
     row |= {f"runs.{status}": summary.count(status) for status in STATUSES}
+    row |= {"decided_at": results.looks.decided.get(summary.name)} if results.looks else {}
     with_rounds = {name for each in results.summaries for name in each.rounds}
     for name in dict.fromkeys(name for each in results.summaries for name in each.metrics):
         estimate = summary.metrics.get(name)
@@ -258,6 +260,7 @@ def _object(results: Results, line: Line) -> dict[str, Any]:
         "is_baseline": summary is results.baseline,
         "changes": dict(line.changes),
         "outcomes": _by_seed(summary.outcomes),
+        "decided_at": results.looks.decided.get(summary.name) if results.looks else None,
         "errors": _by_seed(summary.errors),
         "metrics": metrics,
         "differences": {

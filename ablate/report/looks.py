@@ -1,0 +1,119 @@
+"""Looks: for which rows more seeds are needed, and what was decided at which look.
+
+A row is decided, and gets no more seeds, once it is better or worse than the baseline or differs
+by less than is negligible, by BLEU on the first test set; or has diverged. What is decided follows
+from the records of a look's seeds alone, in whatever order they were made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ablate.analysis import sequential
+from ablate.analysis.comparison import Comparison, Difference
+from ablate.analysis.dunnett import Family
+from ablate.analysis.measures import Comparisons, Sentences, Verdict, comparisons, verdict
+from ablate.analysis.summary import Records, Summary, evaluated_sets, summarise
+from ablate.config import Experiment
+from ablate.store import is_finished
+
+
+@dataclass(frozen=True)
+class Looks:
+    """What the looks at an experiment have come to.
+
+    Attributes:
+        planned: numbers of seeds, ascending.
+        n_seeds: of each row by name, that it has or is to get for the present look.
+        decided: after how many seeds rows were decided or diverged.
+        comparisons: of every row at the last look that it was part of.
+        n_looks: that are complete.
+    """
+
+    planned: tuple[int, ...]
+    n_seeds: Mapping[str, int]
+    decided: Mapping[str, int]
+    comparisons: Comparisons = field(repr=False)
+    n_looks: int = 0
+
+
+def judge(
+    experiment: Experiment,
+    records: Records,
+    sentences: Sentences | None = None,
+    metrics: Sequence[str] = (),
+) -> Looks:
+    """Return what the looks at an experiment come to, which has some."""
+    baseline, *undecided = (row.name for row in experiment.rows)
+    n_rows, decided = len(undecided), dict[str, int]()
+    metric = f"test.{next(iter(evaluated_sets(records)), '')}.bleu"
+    staged: list[Comparisons] = []
+    levels = sequential.levels(experiment.looks, n_rows) if n_rows else ()
+    for n, level in zip(experiment.looks, levels, strict=False):
+        rows, seeds = [baseline, *undecided], experiment.seeds[:n]
+        of_look = {(r, s): records[r, s] for r in rows for s in seeds if (r, s) in records}
+        if not all(is_finished(of_look.get((r, s))) for r in rows for s in seeds):
+            break
+        summaries = summarise(rows, seeds, of_look)
+        n_closed = n_rows - len(undecided)
+        compared = comparisons(summaries, sentences, metrics, level=level, n_closed=n_closed)
+        staged.append(compared)
+        closed = _closed(summaries, compared.get(metric), experiment.negligible.bleu)
+        decided |= dict.fromkeys(closed, n)
+        undecided = [row for row in undecided if row not in decided]
+        if not undecided:
+            break
+    at = min(len(staged), len(experiment.looks) - 1) if undecided else len(staged) - 1
+    n_now = experiment.looks[max(0, at)]
+    n_seeds = {baseline: n_now, **decided, **dict.fromkeys(undecided, n_now)}
+    if not staged:
+        seeds = experiment.seeds[:n_now]
+        before = comparisons(summarise([baseline, *undecided], seeds, records), None, metrics)
+        staged = [{name: _without_intervals(each) for name, each in before.items()}]
+        return Looks(experiment.looks, n_seeds, decided, staged[0])
+    return Looks(experiment.looks, n_seeds, decided, _joined(staged), len(staged))
+
+
+def _closed(
+    summaries: Sequence[Summary], compared: Comparison | None, band: float
+) -> Iterator[str]:
+    """Yield the rows that need no more seeds; beside a baseline that diverged, all."""
+    baseline, *rows = summaries
+    for row in rows:
+        difference = compared.differences.get(row.name) if compared else None
+        if baseline.count("diverged") or row.count("diverged") or _is_decided(difference, band):
+            yield row.name
+
+
+def _is_decided(difference: Difference | None, band: float) -> bool:
+    if difference is None or difference.method == "same":
+        return difference is not None
+    known = verdict(difference.simultaneous, band, higher_is_better=True)
+    return known not in (None, Verdict.CANNOT_TELL)
+
+
+def _joined(staged: Sequence[Comparisons]) -> Comparisons:
+    """Return each metric's comparison at the last look, with every row as it last was."""
+    result = dict(staged[-1])
+    for metric, last in result.items():
+        earlier = [compared[metric] for compared in staged if metric in compared]
+        result[metric] = replace(
+            last,
+            differences={row: each for one in earlier for row, each in one.differences.items()},
+            departed=tuple(dict.fromkeys(row for one in earlier for row in one.departed)),
+            sharing=tuple(dict.fromkeys(row for one in earlier for row in one.sharing)),
+            diverged=tuple(dict.fromkeys(row for one in earlier for row in one.diverged)),
+        )
+    return result
+
+
+def _without_intervals(compared: Comparison) -> Comparison:
+    """Return a comparison before the first look, at which nothing is judged."""
+    bare = {
+        row: replace(
+            each, standard_error=None, df=None, single=None, simultaneous=None, family=None
+        )
+        for row, each in compared.differences.items()
+    }
+    return replace(compared, differences=bare, family=Family((), 0))

@@ -1,0 +1,193 @@
+"""What ``ablate run`` would do, and what that would cost, in numbers and in sentences."""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ablate.wording import format_duration
+
+_WEIGHT_BYTES = 4  # on disk
+_LARGE_TEXT, _SECONDS_PER_MIB = 20, 0.45  # MiB; benchmarks/large_corpus.py
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run; ``hash`` is None while the content of its corpus is unknown.
+
+    One that differs from a run above it in decoding alone takes the weights of that one.
+    """
+
+    seed: int
+    hash: str | None
+    is_done: bool
+    takes_weights: bool = False
+
+
+@dataclass(frozen=True)
+class PlannedRow:
+    """One row, as far as it is known before training; None is unknown until rows are probed.
+
+    If the vocabulary is not known, it is taken of the size that the tokenizer aims at. An estimated
+    time is that of another row, by the ratio of their FLOPs.
+    """
+
+    name: str
+    changes: dict[str, Any]  # dotted path to new value
+    params: int
+    params_delta: float  # relative to the baseline's
+    is_vocabulary_known: bool
+    flops_per_target_token: float  # of a training step, counted on a nominal batch
+    train_peak_mib: float | None
+    seconds_per_run: float | None  # of training, at the speed of the probe
+    runs_at_once: int
+    runs: tuple[PlannedRun, ...]
+    published: dict[str, float]  # numbers that a paper prints for the row, by measure
+    chosen: dict[str, str] = field(default_factory=dict)  # path to ``matched`` or ``tuned``
+    pending: tuple[str, ...] = ()  # paths whose value is still to be matched or tuned
+    tuning: tuple[PlannedRun, ...] = ()  # the runs by which it is tuned
+    is_time_estimated: bool = False
+    devices_per_run: int = 1  # that train a run together
+
+    @property
+    def n_runs(self) -> int:
+        """How many runs the row has, those of tuning included."""
+        return len(self.runs) + len(self.tuning)
+
+    @property
+    def n_done(self) -> int:
+        """How many runs are done, without those of tuning."""
+        return sum(run.is_done for run in self.runs)
+
+    @property
+    def n_missing(self) -> int:
+        """How many runs are missing, those of tuning included."""
+        return sum(not run.is_done for run in (*self.runs, *self.tuning))
+
+    @property
+    def n_trained(self) -> int:
+        """How many runs are trained: all but those that take the weights of another row."""
+        return sum(not run.takes_weights for run in (*self.runs, *self.tuning))
+
+    @property
+    def n_to_train(self) -> int:
+        """How many of the missing runs are to be trained."""
+        runs = (*self.runs, *self.tuning)
+        return sum(not (run.is_done or run.takes_weights) for run in runs)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What ``ablate run`` would do."""
+
+    experiment: str
+    question: str | None
+    device: str
+    n_worker_slots: int
+    rows: tuple[PlannedRow, ...]
+    published: dict[str, str | None] | None  # the source of published numbers, and a note on them
+    text_mib: float = 0.0  # of the user's own text, to be encoded before the first run, in MiB
+    stale: tuple[str, ...] = ()  # runs of other code, libraries or another machine, in sentences
+    looks: tuple[int, ...] = ()  # numbers of seeds after each of which rows are judged
+    n_looks: int = 0  # that are complete
+    decided: Mapping[str, int] = field(default_factory=dict)  # rows, after how many seeds
+
+    @property
+    def n_missing(self) -> int:
+        """How many runs are missing."""
+        return sum(row.n_missing for row in self.rows)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long the missing runs would train; None until some row has been probed.
+
+        The longest run starts first, each on the device that is free first, and every run takes as
+        long as alone: less time is needed if runs share a GPU.
+        """
+        busy_for = [0.0] * (self.n_worker_slots // self._n_devices)
+        times = [(row.seconds_per_run, row.n_to_train) for row in self.rows]
+        missing = [seconds for seconds, n in times if seconds is not None for _ in range(n)]
+        if len(missing) < sum(n for _, n in times):
+            return None
+        for seconds in sorted(missing, reverse=True):
+            heapq.heapreplace(busy_for, busy_for[0] + seconds)
+        return max(busy_for)
+
+    @property
+    def device_seconds(self) -> float | None:
+        """How long all runs train on one device; None until some row has been probed."""
+        times = [(row.n_trained, row.seconds_per_run) for row in self.rows if row.n_trained]
+        known = [n_runs * seconds for n_runs, seconds in times if seconds is not None]
+        return sum(known) * self._n_devices if len(known) == len(times) else None
+
+    @property
+    def weight_mib(self) -> float:
+        """What the weights of all runs take on disk, in MiB."""
+        return sum(row.params * row.n_trained for row in self.rows) * _WEIGHT_BYTES / 2**20
+
+    @property
+    def _n_devices(self) -> int:
+        return max((row.devices_per_run for row in self.rows), default=1)
+
+    def remarks(self) -> list[str]:
+        """Return what stands below the table of rows."""
+        n_tuning = sum(len(row.tuning) for row in self.rows)
+        n_runs, left = sum(row.n_runs for row in self.rows), self.seconds_left
+        n_sharing = max((row.runs_at_once for row in self.rows), default=1)
+        lines = [
+            f"{n_runs - self.n_missing} of {n_runs} runs are done, {self.n_missing} are missing; "
+            f"{self.n_worker_slots // self._n_devices * n_sharing} at a time on {self.device}"
+        ]
+        lines += self._of_looks(n_runs)
+        if n_tuning:
+            n_done = sum(run.is_done for row in self.rows for run in row.tuning)
+            lines.append(f"{n_tuning} of the runs tune the rows on dev; {n_done} of them are done")
+        if n_decoding := n_runs - sum(row.n_trained for row in self.rows):
+            lines.append(
+                f"{n_decoding} of the runs differ from another in decoding alone, take its weights "
+                "and are not trained"
+            )
+        if self.n_missing and left is not None:
+            about = "about" if n_sharing == 1 else "at most"
+            lines.append(f"{about} {format_duration(left)} of training are left")
+        device, spent = re.split("[: ]", self.device)[0], self.device_seconds
+        hours = "" if spent is None else f"{spent / 3600:.3g} {device} hours, "
+        lines.append(f"all runs together: {hours}{self.weight_mib:,.0f} MiB of disk for weights")
+        lines += _reading(self.text_mib)
+        if any(row.is_time_estimated for row in self.rows):
+            lines.append("~ before a time: at the speed of another row, by the ratio of FLOPs")
+        if any(row.train_peak_mib is None for row in self.rows):
+            lines.append("memory and time are unknown until the first `ablate run` has probed them")
+        if not all(row.is_vocabulary_known for row in self.rows):
+            lines.append("~ before a number: for the vocabulary size that the tokenizer aims at")
+        lines += self.stale
+        for label, text in (self.published or {}).items():
+            lines += [f"published, {label}: {text}"] if text else []
+        return lines
+
+    def _of_looks(self, n_runs: int) -> list[str]:
+        if not self.looks:
+            return []
+        n_undecided = len(self.rows) - 1 - len(self.decided)
+        n_most = sum(self.decided.values()) + (1 + n_undecided) * self.looks[-1]
+        if not n_undecided or self.n_looks == len(self.looks):
+            return [f"all looks are over: {len(self.decided)} of {len(self.rows) - 1} rows decided"]
+        of = f"look {self.n_looks + 1} of {len(self.looks)}, at {self.looks[self.n_looks]} seeds"
+        return [
+            f"these are the runs up to {of}: {len(self.decided)} of {len(self.rows) - 1} rows are "
+            f"decided; at most {n_most - n_runs} runs follow, and none of rows that are decided"
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as plain data."""
+        totals = ("n_missing", "seconds_left", "device_seconds", "weight_mib")
+        return {**asdict(self), **{name: getattr(self, name) for name in totals}}
+
+
+def _reading(text_mib: float) -> list[str]:
+    line = f"{text_mib:,.0f} MiB of text are to be read and encoded first, which takes about "
+    line += f"{format_duration(text_mib * _SECONDS_PER_MIB)} on two cores"
+    return [line] if text_mib >= _LARGE_TEXT else []

@@ -1,0 +1,102 @@
+"""Boundaries of looks: published constants, an exact recursion, and simulated tables."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import special
+
+from ablate.analysis import sequential
+from ablate.analysis.dunnett import Family, critical_value
+from ablate.analysis.statistics import LEVEL
+
+B = math.sqrt(0.5)
+
+
+def constants(looks: tuple[int, ...], n_rows: int) -> list[float]:
+    """Return by how many known standard errors a row differs at a look to be decided."""
+    levels = sequential.levels(looks, n_rows)
+    return [critical_value([B] * n_rows, math.inf, level) for level in levels]
+
+
+@pytest.mark.parametrize("n_rows", [1, 4, 110])
+def test_one_look_is_a_table(n_rows: int) -> None:
+    assert sequential.levels((5,), n_rows) == pytest.approx((LEVEL,), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("factors", "n"),
+    [
+        # Pocock 1977, Biometrika 64, table 1, two-sided 5%: one constant at all looks
+        *[((c,) * n, n) for n, c in ((2, 2.178), (3, 2.289), (4, 2.361), (5, 2.413))],
+        # O'Brien & Fleming 1979, Biometrics 35; Jennison & Turnbull 2000, table 2.3
+        *[
+            (tuple(c * math.sqrt(n / k) for k in range(1, n + 1)), n)
+            for n, c in ((2, 1.977), (3, 2.004), (4, 2.024), (5, 2.040))
+        ],
+    ],
+)
+def test_published_boundaries_of_one_row_are_crossed_in_5_of_100(
+    factors: tuple[float, ...], n: int
+) -> None:
+    row = sequential._Row(1)
+    stays = 1.0
+    for look, (factor, step) in enumerate(zip(factors, sequential._walks(n).T, strict=True)):
+        bound = factor * math.sqrt(2 * (look + 1))
+        row.go_on(step, 1.0)
+        stays = row.none_crosses(bound)
+        row.stop_at(bound)
+    assert stays == pytest.approx(0.95, abs=6e-4)
+
+
+def exact(looks: tuple[int, ...]) -> list[float]:
+    """Return the constants of one row: its difference alone is a random walk."""
+    nodes, weights = np.polynomial.legendre.leggauss(120)
+    at, density, result, before = np.zeros(1), np.ones(1), [], 0
+    for n in looks:
+        spread, before = math.sqrt(2 * (n - before)), n
+        low, high = 0.0, 50.0
+        for _ in range(60):
+            bound = (low + high) / 2
+            inside = special.ndtr((bound - at) / spread) - special.ndtr((-bound - at) / spread)
+            is_low = density @ inside < 1 - 0.05 * n / looks[-1]
+            low, high = (bound, high) if is_low else (low, bound)
+        result.append(bound / math.sqrt(2 * n))
+        following = bound * nodes
+        away = (following - at[:, None]) / spread
+        density = density @ np.exp(-(away**2) / 2) / (spread * math.sqrt(2 * math.pi))
+        density, at = density * bound * weights, following
+    return result
+
+
+@pytest.mark.parametrize("looks", [(1, 2), (3, 5, 8, 12), (2, 3, 4, 5, 20)])
+def test_the_constants_of_one_row_are_exact(looks: tuple[int, ...]) -> None:
+    assert constants(looks, 1) == pytest.approx(exact(looks), abs=5e-3)
+
+
+@pytest.mark.parametrize(("looks", "n_rows"), [((3, 5, 8, 12), 4), ((3, 6), 15)])
+def test_no_more_tables_are_wrong_at_any_look_than_have_been_spent(
+    looks: tuple[int, ...], n_rows: int
+) -> None:
+    rng, n = np.random.default_rng(1), 60_000
+    rows, baseline = np.zeros((n, n_rows)), np.zeros((n, 1))
+    is_wrong = np.zeros(n, dtype=bool)
+    for seeds, more, c in zip(looks, np.diff([0, *looks]), constants(looks, n_rows), strict=True):
+        rows += rng.standard_normal((n, n_rows)) * math.sqrt(more)
+        baseline += rng.standard_normal((n, 1)) * math.sqrt(more)
+        is_wrong |= (np.abs(rows - baseline) / math.sqrt(2 * seeds) > c).any(axis=1)
+        spent = 0.05 * seeds / looks[-1]
+        assert is_wrong.mean() == pytest.approx(spent, abs=4 * math.sqrt(spent / n))
+
+
+def test_an_interval_at_a_look_leaves_out_0_where_p_is_below_5_of_100() -> None:
+    family = Family((B, B, B), 8, level=sequential.levels((3, 5), 3)[0])
+    critical = family.critical
+    assert critical is not None
+    assert critical > (Family((B, B, B), 8).critical or math.inf)
+    assert family.p_of(critical, 8) == pytest.approx(0.05, abs=1e-7)
+    assert family.p_of(0.0, 8) == 1.0
+    alone = Family((), 0, n_separate=2, level=0.99)
+    assert alone.p_of(alone.critical_of(4), 4) == pytest.approx(0.05, abs=1e-7)

@@ -1,0 +1,175 @@
+"""Looks that an experiment plans: what is decided when, from made-up runs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ablate.analysis import sequential
+from ablate.analysis.comparison import compare
+from ablate.analysis.measures import Verdict
+from ablate.config import Experiment
+from ablate.report import Table, tabulate
+from ablate.report.looks import Looks, judge
+from tests.report import made_up
+
+BLEU = "test.test.bleu"
+LOOKS = (3, 5, 8)
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Experiment:
+    return replace(made_up.experiment(tmp_path, seeds="[1, 2, 3, 4, 5, 6, 7, 8]"), looks=LOOKS)
+
+
+def records(of: Experiment, bleu: Callable[[str, int], float]) -> made_up.Records:
+    """Return records with the BLEU of a row and seed, and an error below 1.3."""
+    made = made_up.records(of)
+    for (row, seed), record in made.items():
+        error = random.Random(f"{row} {seed}").uniform(-1.3, 1.3)
+        record["test"]["test"]["bleu"] = bleu(row, seed) + error
+    return made
+
+
+def up_to(made: made_up.Records, **n_seeds: int) -> made_up.Records:
+    return {(row, s): record for (row, s), record in made.items() if s <= n_seeds.get(row, 99)}
+
+
+OFFSETS = {"baseline": 0.0, "learned": -9.0, "literal": 1.8, "heads_1": 0.0}
+
+
+def offset(row: str, seed: int) -> float:
+    return 40 + OFFSETS[row]
+
+
+def test_before_the_first_look_nothing_is_judged(experiment: Experiment) -> None:
+    made = records(experiment, offset)
+    for some in ({}, up_to(made, baseline=3, learned=3, literal=3, heads_1=2)):
+        looks = judge(experiment, some)
+        assert looks.n_seeds == dict.fromkeys(OFFSETS, 3)
+        assert (looks.decided, looks.n_looks) == ({}, 0)
+    differences = looks.comparisons[BLEU].differences
+    assert differences["learned"].estimate == pytest.approx(-9, abs=2)
+    assert all(each.simultaneous is None for each in differences.values())
+
+
+def test_decided_rows_get_no_more_seeds_and_the_baseline_does(experiment: Experiment) -> None:
+    made = records(experiment, offset)
+    looks = judge(experiment, up_to(made, baseline=3, learned=3, literal=3, heads_1=3))
+    assert looks.decided == {"learned": 3}
+    assert looks.n_seeds == {"baseline": 5, "learned": 3, "literal": 5, "heads_1": 5}
+    looks = judge(experiment, made)
+    assert looks.n_looks == 3
+    assert looks.decided == {"learned": 3, "literal": 5}
+    assert looks.n_seeds == {"baseline": 8, "heads_1": 8, **looks.decided}
+
+
+def test_what_is_decided_follows_from_the_seeds_of_a_look_alone(experiment: Experiment) -> None:
+    made = records(experiment, offset)
+    looks = judge(experiment, made)
+    shuffled = list(made.items())
+    random.Random(1).shuffle(shuffled)
+    assert judge(experiment, dict(shuffled)) == looks
+    needed = up_to(made, **looks.n_seeds)
+    assert judge(experiment, needed) == looks
+    stranger = {
+        run: {**r, "status": "diverged"} if run[1] > looks.n_seeds[run[0]] else r
+        for run, r in made.items()
+    }
+    assert judge(experiment, stranger) == looks
+
+
+def test_intervals_are_those_of_the_last_look_of_a_row(experiment: Experiment) -> None:
+    made = records(experiment, offset)
+    looks = judge(experiment, made)
+    levels = sequential.levels(LOOKS, 3)
+    rows = list(OFFSETS)
+    for n, level in zip(LOOKS, levels, strict=True):
+        values = {
+            row: {s: made[row, s]["test"]["test"]["bleu"] for s in range(1, n + 1)} for row in rows
+        }
+        expected = compare(values, level=level, n_closed=len(OFFSETS) - len(rows))
+        for row in rows[1:]:
+            if looks.n_seeds[row] == n:
+                assert looks.comparisons[BLEU].differences[row] == expected.differences[row]
+        rows = [row for row in rows if looks.decided.get(row) != n]
+    assert levels[0] > levels[-1] > 0.95
+
+
+def test_rows_that_are_closed_widen_the_intervals_of_the_others(experiment: Experiment) -> None:
+    values = {row: dict(enumerate([1.0 + i, 2.0, 4.0 - i])) for i, row in enumerate("abc")}
+    family, wider = (compare(values, n_closed=n).family for n in (0, 2))
+    assert len(wider.loadings) == len(family.loadings) + 2
+    assert (wider.critical or 0) > (family.critical or 0)
+
+
+def test_a_row_that_diverges_or_is_the_same_or_negligibly_different_is_decided(
+    experiment: Experiment,
+) -> None:
+    made = records(experiment, offset)
+    made["literal", 2] |= {"status": "diverged"}
+    weights = {"files": {"model.safetensors": {"sha256": "aa"}}}
+    for seed in experiment.seeds:
+        for row in ("baseline", "heads_1"):
+            made[row, seed] |= weights
+        made["heads_1", seed]["test"] = made["baseline", seed]["test"]
+    looks = judge(experiment, made)
+    assert looks.decided == {"learned": 3, "literal": 3, "heads_1": 3}
+    assert looks.n_seeds["baseline"] == 3
+    assert looks.comparisons[BLEU].differences["heads_1"].method == "same"
+    band = experiment.negligible.model_copy(update={"bleu": 60.0})
+    looks = judge(replace(experiment, negligible=band), records(experiment, offset))
+    assert looks.decided == dict.fromkeys(("learned", "literal", "heads_1"), 3)
+
+
+def test_beside_a_baseline_that_diverges_nothing_goes_on(experiment: Experiment) -> None:
+    made = records(experiment, offset)
+    made["baseline", 1] |= {"status": "diverged"}
+    looks = judge(experiment, made)
+    assert set(looks.n_seeds.values()) == {3}
+
+
+def test_a_failed_run_keeps_its_look_open(experiment: Experiment) -> None:
+    made = records(experiment, offset)
+    made["heads_1", 4] |= {"status": "failed"}
+    looks = judge(experiment, made)
+    assert looks.n_looks == 1
+    assert looks.n_seeds["heads_1"] == 5
+
+
+def table(experiment: Experiment, made: made_up.Records) -> tuple[Table, Looks]:
+    actual = tabulate(experiment, made)
+    assert actual.results is not None
+    assert actual.results.looks is not None
+    return actual, actual.results.looks
+
+
+def test_the_table_has_the_seeds_that_each_row_has_got(experiment: Experiment) -> None:
+    actual, looks = table(experiment, records(experiment, offset))
+    assert actual.results is not None
+    done = dict(zip(OFFSETS, made_up.texts(actual, "done"), strict=True))
+    assert done == {row: f"{n}/{n}" for row, n in looks.n_seeds.items()}
+    assert actual.results.verdict("learned", BLEU) is Verdict.WORSE
+    learned = next(row for row in actual.results.summaries if row.name == "learned")
+    assert list(learned.outcomes) == [1, 2, 3]
+    assert len(learned.metrics[BLEU].values) == 3
+    note = made_up.notes(actual)["looks"]
+    assert note.startswith("decided with 3 learned; with 5 literal seeds, which saved 8 runs;")
+
+
+def test_a_table_between_two_looks_is_that_of_the_last(experiment: Experiment) -> None:
+    made = records(experiment, offset)
+    some = up_to(made, baseline=5, learned=3, literal=5, heads_1=4)
+    actual, _ = table(experiment, some)
+    assert actual.results is not None
+    assert dict(zip(OFFSETS, made_up.texts(actual, "done"), strict=True))["heads_1"] == "4/5"
+    three = up_to(made, **dict.fromkeys(OFFSETS, 3))
+    at_first = tabulate(experiment, three)
+    assert at_first.results is not None
+    for row in ("learned", "literal", "heads_1"):
+        ours, theirs = (each.results.difference(row, BLEU) for each in (actual, at_first))  # type: ignore[union-attr]
+        assert ours == theirs

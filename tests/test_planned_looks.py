@@ -1,0 +1,134 @@
+"""``looks:`` from the file to the table: which runs are made, and what says so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ablate import api, config
+from ablate.api.looks import at_look
+from ablate.api.selection import RunLookup, Selection, select
+from ablate.cli.app import app
+from ablate.config import MistakesError
+from ablate.store import Store
+from tests import made_up_runs
+from tests.report.made_up import notes
+
+LOOKS = made_up_runs.EXPERIMENT.replace(
+    "seeds: [1, 2]", "looks: [2, 4, 6]\nnegligible: {bleu: 1.7}"
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "pe.yaml"
+    path.write_text(LOOKS, encoding="utf-8")
+    return path
+
+
+def selected(file: Path, seeds: tuple[int, ...] | None = None) -> Selection:
+    lookup = RunLookup(Store(file.parent / "results"))
+    return at_look(select(file, seeds=seeds, lookup=lookup), lookup)
+
+
+def n_runs(selection: Selection) -> dict[str, int]:
+    names = [run.variant for run in selection.runs]
+    return {name: names.count(name) for name in dict.fromkeys(names)}
+
+
+def test_seeds_go_on_after_those_that_are_given(tmp_path: Path) -> None:
+    for seeds, expected in (("", (1, 2, 3, 4, 5)), ("seeds: [7, 3]", (7, 3, 8, 9, 10))):
+        (tmp_path / "x.yaml").write_text(f"{seeds}\nlooks: [2, 5]\n", encoding="utf-8")
+        experiment = config.load(tmp_path / "x.yaml")
+        assert (experiment.seeds, experiment.looks) == (expected, (2, 5))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("looks: [3, 3]", r"numbers of seeds ascend, as in \[3, 5, 8, 12\]; these are \[3, 3\]"),
+        ("looks: [1, 3]", "looks"),
+        ("looks: 3", "looks"),
+        ("seeds: [1, 2, 3, 4]\nlooks: [2, 3]", "the last look is at 3 seeds, and there are 4"),
+        ("variants: {a: {looks: [2, 3]}}", "'looks' is not for one row"),
+    ],
+)
+def test_mistakes_are_named_at_their_place(tmp_path: Path, text: str, reason: str) -> None:
+    (tmp_path / "x.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(MistakesError, match=reason):
+        config.load(tmp_path / "x.yaml")
+
+
+def test_the_runs_of_a_look_are_planned_and_those_of_later_ones_are_not(file: Path) -> None:
+    assert n_runs(selected(file)) == {"baseline": 2, "none": 2, "rms": 2}
+    assert n_runs(selected(file, seeds=(4, 5, 6))) == {"baseline": 3, "none": 3, "rms": 3}
+    plan = api.plan(file, results=file.parent / "results")
+    assert (plan.looks, plan.n_looks, plan.decided) == ((2, 4, 6), 0, {})
+    assert (
+        "these are the runs up to look 1 of 3, at 2 seeds: 0 of 2 rows are decided; at most 12 "
+        "runs follow, and none of rows that are decided"
+    ) in plan.remarks()
+    made_up_runs.finish(file, file.parent / "results", seeds=(1, 2))
+    plan = api.plan(file, results=file.parent / "results")
+    assert plan.decided == {"rms": 2}
+    assert [len(row.runs) for row in plan.rows] == [4, 4, 2]
+    assert "1 of 2 rows are decided; at most 4 runs follow" in " ".join(plan.remarks())
+    made_up_runs.finish(file, file.parent / "results", seeds=(3, 4))
+    made_up_runs.finish(file, file.parent / "results", seeds=(5, 6))
+    plan = api.plan(file, results=file.parent / "results")
+    assert plan.n_missing == 0
+    assert plan.decided == {"none": 4, "rms": 2}
+    assert "all looks are over: 2 of 2 rows decided" in plan.remarks()
+    assert [len(row.runs) for row in plan.rows] == [4, 4, 2]
+
+
+def test_seeds_of_a_table_and_of_a_command_have_no_looks(file: Path) -> None:
+    results = file.parent / "results"
+    made_up_runs.finish(file, results, seeds=(1, 2, 3))
+    table = api.report(file, seeds=(1, 2, 3), results=results).table
+    assert "looks" not in notes(table)
+    assert table.results is not None
+    assert table.results.looks is None
+
+
+def test_what_is_stored_of_later_looks_is_neither_shown_nor_garbage(file: Path) -> None:
+    results = file.parent / "results"
+    made_up_runs.finish(file, results)
+    table = api.report(file, results=results).table
+    assert table.results is not None
+    assert [len(row.outcomes) for row in table.results.summaries] == [4, 4, 2]
+    garbage = CliRunner().invoke(app, ["runs", "gc", str(file), "--results", str(results)])
+    assert "0 runs" in garbage.output
+    written = json.loads(
+        (
+            CliRunner().invoke(
+                app, ["report", str(file), "--results", str(results), "--format", "json"]
+            )
+        ).stdout
+    )
+    assert [row["decided_at"] for row in written["rows"]] == [None, 4, 2]
+    assert written["looks"] == [2, 4, 6]
+
+
+@pytest.mark.e2e
+def test_a_run_goes_from_look_to_look_and_on_where_it_stopped(file: Path) -> None:
+    options = api.RunOptions(
+        device="cpu", figures=False, probes=False, results=file.parent / "results"
+    )
+    outcome = api.run(file, options)
+    looks = api.report(file, results=options.results).table.results.looks  # type: ignore[union-attr]
+    assert looks is not None
+    assert len(outcome.records) == sum(looks.n_seeds.values())
+    made = {
+        path.parent.name: path.read_bytes()
+        for path in options.store.results.glob("runs/*/record.json")
+    }
+    last = max(options.store.results.glob("runs/*"), key=lambda path: path.stat().st_mtime)
+    (last / "record.json").unlink()
+    again = api.run(file, options)
+    assert {r["hash"] for r in again.records.values()} == set(made)
+    assert again.table.conclusion == outcome.table.conclusion
+    assert notes(again.table)["looks"] == notes(outcome.table)["looks"]
