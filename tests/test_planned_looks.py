@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ablate import api, config
+from ablate.analysis.power import detectable, seeds_for
 from ablate.api.looks import at_look
 from ablate.api.selection import RunLookup, Selection, select
 from ablate.cli.app import app
@@ -83,6 +84,27 @@ def test_the_runs_of_a_look_are_planned_and_those_of_later_ones_are_not(file: Pa
     assert plan.decided == {"none": 4, "rms": 2}
     assert "all looks are over: 2 of 2 rows decided" in plan.remarks()
     assert [len(row.runs) for row in plan.rows] == [4, 4, 2]
+
+
+def test_a_plan_says_what_its_seeds_can_find(tmp_path: Path) -> None:
+    file = made_up_runs.finished(tmp_path)
+    plan = api.plan(file, results=tmp_path / "results")
+    table = api.report(file, results=tmp_path / "results").table
+    assert table.results is not None
+    compared = table.results.comparison("test.test.bleu")
+    assert compared is not None
+    power = plan.power
+    assert power is not None
+    assert (power.sd, power.df, power.n_seeds) == (compared.sd, compared.df, 2)
+    assert power.detectable == pytest.approx(detectable(power.sd, 2, 2))
+    assert power.detectable < 1
+    assert power.seeds_for == {0.5: seeds_for(0.5, power.sd, 2)}
+    (line,) = (line for line in plan.remarks() if "a run's error" in line)
+    assert line == (
+        f"a run's error is ± {power.sd:.2f} BLEU (2 degrees of freedom): with a probability of "
+        f"80%, 2 seeds find {power.detectable:.2g} BLEU; 0.5 BLEU takes 3 seeds"
+    )
+    assert api.plan(file, results=tmp_path / "none").power is None
 
 
 def test_seeds_of_a_table_and_of_a_command_have_no_looks(file: Path) -> None:

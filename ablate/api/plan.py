@@ -10,6 +10,10 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from ablate.analysis import power, sequential
+from ablate.analysis.measures import comparisons
+from ablate.analysis.statistics import LEVEL
+from ablate.analysis.summary import evaluated_sets, summarise
 from ablate.api.costs import ModelCounter
 from ablate.api.looks import at_look
 from ablate.api.selection import (
@@ -23,12 +27,12 @@ from ablate.api.selection import (
     training_of,
     tuning_runs,
 )
-from ablate.config import Row, Run, RunSpec
+from ablate.config import Experiment, Row, Run, RunSpec
 from ablate.data.prepare import n_bytes_to_encode
 from ablate.data.tokenizer import Tokenizer
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import Choice, build
-from ablate.report.plan import Plan, PlannedRow, PlannedRun
+from ablate.report.plan import Plan, PlannedRow, PlannedRun, Power
 from ablate.runner import devices
 from ablate.runner.backends.contract import BackendRequest
 from ablate.runner.backends.registry import open_backend
@@ -94,7 +98,24 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
         looks=experiment.looks,
         n_looks=selection.looks.n_looks if selection.looks else 0,
         decided=selection.looks.decided if selection.looks else {},
+        power=_power(experiment, planner.finished),
     )
+
+
+def _power(experiment: Experiment, records: Records) -> Power | None:
+    """Return what an experiment can find, by the error of its runs so far."""
+    names, n_rows = [row.name for row in experiment.rows], len(experiment.rows) - 1
+    n_seeds, level = len(experiment.seeds), LEVEL
+    metric = f"test.{next(iter(evaluated_sets(records)), '')}.bleu"
+    compared = comparisons(summarise(names, experiment.seeds, records)).get(metric)
+    if compared is None or not compared.sd or n_seeds < 2:
+        return None
+    if experiment.looks:
+        level = sequential.levels(experiment.looks, n_rows)[-1]
+    found = power.detectable(compared.sd, n_rows, n_seeds, level)
+    sizes = sorted({1.0, 0.5, experiment.negligible.bleu}, reverse=True)
+    seeds_for = {size: power.seeds_for(size, compared.sd, n_rows) for size in sizes if size < found}
+    return Power(compared.sd, compared.df, n_seeds, found, seeds_for)
 
 
 class _Planner:

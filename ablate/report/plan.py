@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ablate.analysis.power import MOST_SEEDS
 from ablate.wording import format_duration
 
 _WEIGHT_BYTES = 4  # on disk
@@ -80,6 +81,25 @@ class PlannedRow:
 
 
 @dataclass(frozen=True)
+class Power:
+    """What the table can find, if rows spread as those do that have runs.
+
+    Attributes:
+        sd: of one run's error, in BLEU.
+        df: its degrees of freedom.
+        n_seeds: of each row; of looks, at the last.
+        detectable: the true difference that is found with a probability of 80%.
+        seeds_for: how many seeds find smaller ones, by their size; None if a thousand do not.
+    """
+
+    sd: float
+    df: int
+    n_seeds: int
+    detectable: float
+    seeds_for: Mapping[float, int | None]
+
+
+@dataclass(frozen=True)
 class Plan:
     """What ``ablate run`` would do."""
 
@@ -94,6 +114,7 @@ class Plan:
     looks: tuple[int, ...] = ()  # numbers of seeds after each of which rows are judged
     n_looks: int = 0  # that are complete
     decided: Mapping[str, int] = field(default_factory=dict)  # rows, after how many seeds
+    power: Power | None = None  # None until rows have runs with two seeds
 
     @property
     def n_missing(self) -> int:
@@ -141,7 +162,7 @@ class Plan:
             f"{n_runs - self.n_missing} of {n_runs} runs are done, {self.n_missing} are missing; "
             f"{self.n_worker_slots // self._n_devices * n_sharing} at a time on {self.device}"
         ]
-        lines += self._of_looks(n_runs)
+        lines += self._of_looks(n_runs) + self._of_power()
         if n_tuning:
             n_done = sum(run.is_done for row in self.rows for run in row.tuning)
             lines.append(f"{n_tuning} of the runs tune the rows on dev; {n_done} of them are done")
@@ -179,6 +200,24 @@ class Plan:
         return [
             f"these are the runs up to {of}: {len(self.decided)} of {len(self.rows) - 1} rows are "
             f"decided; at most {n_most - n_runs} runs follow, and none of rows that are decided"
+        ]
+
+    def _of_power(self) -> list[str]:
+        power = self.power
+        if power is None:
+            return []
+        seconds = [row.seconds_per_run for row in self.rows if row.seconds_per_run is not None]
+        others = []
+        for size, n in power.seeds_for.items():
+            text = f"{size:g} BLEU takes {f'over {MOST_SEEDS}' if n is None else n} seeds"
+            if n is not None and len(seconds) == len(self.rows):
+                n_at_once = max(1, self.n_worker_slots // self._n_devices)
+                text += f" ({format_duration(n * sum(seconds) / n_at_once)})"
+            others.append(text)
+        then = f"; {', '.join(others)}" if others else ""
+        return [
+            f"a run's error is ± {power.sd:.2f} BLEU ({power.df} degrees of freedom): with a "
+            f"probability of 80%, {power.n_seeds} seeds find {power.detectable:.2g} BLEU{then}"
         ]
 
     def to_json(self) -> dict[str, Any]:

@@ -1,0 +1,42 @@
+"""What a table can find before it is made: differences, and the seeds that they take.
+
+The rows spread alike, by a standard deviation that earlier runs show. K rows beside the baseline.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ablate.analysis import spreads
+from ablate.analysis.dunnett import Family, smallest_detectable
+from ablate.analysis.statistics import LEVEL
+
+MOST_SEEDS = 1000
+
+
+def detectable(sd: float, n_rows: int, n_seeds: int, level: float = LEVEL) -> float:
+    """Return the true difference that is told from 0 with a probability of 80%.
+
+    Args:
+        sd: of one run's error.
+        n_rows: K.
+        n_seeds: of each row, 2 or more.
+        level: with which all intervals hold: at the last of several looks, that look's.
+    """
+    df = n_rows * (n_seeds - 1)
+    loadings = (math.sqrt(0.5),) * n_rows
+    family = Family(loadings, df, slack=spreads.slack(n_rows, df), level=level)
+    critical = family.critical
+    assert critical is not None, "there are degrees of freedom"
+    return smallest_detectable(sd * math.sqrt(2 / n_seeds), critical, df)
+
+
+def seeds_for(size: float, sd: float, n_rows: int) -> int | None:
+    """Return how many seeds find a difference of a size; None if `MOST_SEEDS` do not."""
+    if detectable(sd, n_rows, MOST_SEEDS) > size:
+        return None
+    low, high = 1, MOST_SEEDS  # too few, enough
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if detectable(sd, n_rows, middle) <= size else (middle, high)
+    return high
