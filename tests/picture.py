@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import re
 import tempfile
-from itertools import takewhile
 from pathlib import Path
 
 from rich._export_format import CONSOLE_SVG_FORMAT
@@ -30,8 +29,7 @@ def picture() -> str:
         table = api.report("pe", results=results).table
         lines = report.render(table, "terminal", width=WIDTH, is_coloured=True).splitlines()
     rules = [number for number, line in enumerate(lines) if "━" in line]
-    last = takewhile(lambda line: "\x1b[1m" in line, reversed(lines))  # what they come to
-    first_lines = [*lines[: rules[1] + 1], *reversed(list(last))]
+    first_lines = lines[: rules[1] + 1]
     console = Console(record=True, width=WIDTH, file=io.StringIO())
     console.print("[bold green]$[/] ablate run experiments/pe.yaml", highlight=False)
     console.print(Text.from_ansi("\n".join(first_lines)))

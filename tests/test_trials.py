@@ -159,7 +159,7 @@ def test_a_report_says_which_runs_other_code_has_made(
 ) -> None:
     finish(path, Path("results"))
     assert api.report(path).exit_status == 0
-    remark = "6 of 6 runs (baseline, none, rms) were not made by this code on this machine"
+    remark = "6 of 6 runs (baseline, none and rms) were not made by this code on this machine"
     assert remark in " ".join(capsys.readouterr().err.split())
     store = Store(Path("results"))
     present = {"git": {"code": code_digest()}, "versions": versions(), "hardware": hardware("cpu")}

@@ -127,6 +127,7 @@ NoProbe = Annotated[bool, _measurement("--no-probe", help="Do not measure speed 
 NoFigures = Annotated[
     bool, typer.Option("--no-figures", envvar="ABLATE_NO_FIGURES", help="Draw no figures.")
 ]
+Notes = Annotated[bool, typer.Option("--notes", help="Print all notes under the table.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Train finished runs again.")]
 ProbeSeconds = Annotated[
     float | None,

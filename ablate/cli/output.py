@@ -71,12 +71,19 @@ def print_table(
     columns: Sequence[str] | None = None,
     *,
     is_wide: bool = False,
+    has_all_notes: bool = False,
 ) -> None:
-    """Print a table of results, or write it to a file, in the format of its suffix."""
+    """Print a table of results, or write it to a file, in the format of its suffix.
+
+    What a terminal shows has the vital notes, unless all are asked for.
+    """
     from ablate import report
 
     form = form or ("terminal" if output is None else report.format_of(output))
-    render = functools.partial(report.render, table, form, columns=columns)
+    has_all_notes = has_all_notes or output is not None
+    render = functools.partial(
+        report.render, table, form, columns=columns, has_all_notes=has_all_notes
+    )
     print_or_write(render, output, is_wide=is_wide)
 
 

@@ -48,6 +48,7 @@ def report(  # noqa: PLR0913 - one argument for every option of the command
     wide: Annotated[
         bool, typer.Option("--wide", help="Print all columns side by side in the terminal.")
     ] = False,
+    notes: options.Notes = False,
     seeds: options.Seeds = None,
     only: options.Only = None,
     overrides: options.Overrides = None,
@@ -77,4 +78,4 @@ def report(  # noqa: PLR0913 - one argument for every option of the command
         layout=layout.value,
     )
     chosen = columns.split(",") if columns else None
-    print_table(outcome.table, form, output, chosen, is_wide=wide)
+    print_table(outcome.table, form, output, chosen, is_wide=wide, has_all_notes=notes)

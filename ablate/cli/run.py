@@ -19,6 +19,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     fresh: options.Fresh = False,
     results: options.Results = options.RESULTS,
     no_figures: options.NoFigures = False,
+    notes: options.Notes = False,
     log: options.Log = None,
     plugins: options.Plugins = None,
     device: options.Device = "auto",
@@ -47,5 +48,5 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     from ablate import api
 
     outcome = api.run(spec, options.run_options(context.params), only=only or ())
-    print_table(outcome.table)
+    print_table(outcome.table, has_all_notes=notes)
     return outcome.exit_status

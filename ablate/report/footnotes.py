@@ -28,7 +28,7 @@ def footnotes(experiment: Experiment, results: Results) -> Iterator[Footnote]:
     yield from intervals(results)
     yield from looked_at(results)
     if line := _budget(summaries):
-        yield Footnote("budget", line)
+        yield Footnote("budget", line, is_vital=BEYOND in line)
     if experiment.match is not None:
         yield from _matched(experiment, experiment.match, summaries)
     if experiment.tune is not None:
@@ -59,7 +59,7 @@ def execution(records: Records) -> Iterator[Footnote]:
             if text := describe(record):
                 rows.setdefault((row, text), []).append(seed)
         for (row, text), seeds in rows.items():
-            yield Footnote(f"{row}, {seeds_named(seeds)}", text)
+            yield Footnote(f"{row}, {seeds_named(seeds)}", text, is_vital=True)
 
 
 def _budget(rows: Sequence[Summary]) -> str:
@@ -171,6 +171,7 @@ def _partial(results: Results) -> Iterator[Footnote]:
             PARTIAL,
             f"not over all seeds: means are over the runs that are done ({of_rows})"
             f"{differences if are_fitted else ''}.",
+            is_vital=True,
         )
     if results.diverged:
         verdict = "no row has a verdict"
@@ -181,10 +182,11 @@ def _partial(results: Results) -> Iterator[Footnote]:
             f"{listed(list(results.diverged))}: a row with diverged seeds has no interval, for the "
             "seeds that did not diverge are a selection. A marked difference counts a divergence "
             f"as 0, be it the row's or the baseline's, and {verdict}.",
+            is_vital=True,
         )
     missing = [f"{s.name}: {s.count('missing')}" for s in summaries if s.count("missing")]
     if missing:
-        yield Footnote("missing runs", "; ".join(missing))
+        yield Footnote("missing runs", "; ".join(missing), is_vital=True)
 
 
 def _reasons(summaries: Sequence[Summary]) -> Iterator[Footnote]:
@@ -197,7 +199,8 @@ def _reasons(summaries: Sequence[Summary]) -> Iterator[Footnote]:
             if len(text) > _MOST_CHARACTERS:
                 text = f"{text[:_MOST_CHARACTERS]} …"
             word = "out of memory" if status == "oom" else status
-            yield Footnote(f"{summary.name}, {seeds_named(seeds)}", f"{word}: {text}")
+            of = f"{summary.name}, {seeds_named(seeds)}"
+            yield Footnote(of, f"{word}: {text}", is_vital=True)
 
 
 def _micro_batching(record: Record) -> str:
@@ -272,7 +275,7 @@ def provenance(records: Records) -> Iterator[Footnote]:
     for label, describe in PROVENANCE.items():
         texts = Counter(text for record in records.values() if (text := describe(record)))
         if len(texts) == 1:
-            yield Footnote(label, *texts)
+            yield Footnote(label, next(iter(texts)))
         elif texts:
             counts = (f"{text} ({counted(n, 'run')})" for text, n in texts.items())
             yield Footnote(label, "; ".join(counts))

@@ -74,7 +74,7 @@ def tabulate(
         notes.insert(0, _added_seeds(experiment.seeds, looks))
     if trial:
         text = f"not the experiment as its file has it: {'; '.join(trial)}"
-        notes.insert(0, Footnote("trial", text))
+        notes.insert(0, Footnote("trial", text, is_vital=True))
 
     def block_of(blocks: Sequence[Block], begins: Sequence[int] = ()) -> Table:
         heads, cells = zip(*blocks, strict=True)
@@ -126,6 +126,7 @@ def _added_seeds(seeds: Sequence[int], looks: Sequence[Sequence[int]]) -> Footno
         f"{listed(added)}, after a table with verdicts from seeds {earlier}: if seeds are added "
         f"until a difference is significant, up to {FALSE_IF_ADDED:.0%} of tables have a false "
         "one, not 5%.",
+        is_vital=True,
     )
 
 
@@ -194,7 +195,7 @@ def _paper_notes(
             f"{listed(diverged)}: diverged; neither such a row nor any beside such a baseline is "
             "compared, for the seeds that did not diverge are a selection."
         )
-        rest.insert(0, Footnote(DIVERGED, selection))
+        rest.insert(0, Footnote(DIVERGED, selection, is_vital=True))
     return [Footnote("layout", text), *rest]
 
 

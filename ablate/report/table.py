@@ -70,6 +70,7 @@ class Footnote:
 
     label: str
     text: str
+    is_vital: bool = False  # without it the table would be read otherwise
 
 
 @dataclass(frozen=True, repr=False)

@@ -102,7 +102,7 @@ def intervals(results: Results) -> Iterator[Footnote]:
     )
     if any(results.may_be_negligible(row.name, results.bleu) for row in results.summaries):
         text = "the interval reaches into that band, so that the difference may be negligible."
-        yield Footnote(SMALL, text)
+        yield Footnote(SMALL, text, is_vital=True)
     by_bleu, by_loss = (_by_row(results, metric) for metric in (results.bleu, results.loss))
     otherwise = [
         f"{and_list(named, _MOST_NAMES)} {'is' if len(named) == 1 else 'are'} {verdict}"
@@ -111,7 +111,7 @@ def intervals(results: Results) -> Iterator[Footnote]:
     ]
     if otherwise:
         text = f"{' and '.join(otherwise)}, by intervals that hold together for NLL alone."
-        yield Footnote("by NLL", text)
+        yield Footnote("by NLL", text, is_vital=True)
 
 
 def ranking(results: Results) -> Iterator[Footnote]:
@@ -148,13 +148,14 @@ def exceptions(results: Results) -> Iterator[Footnote]:
     by_column = _comparisons_of_columns(results)
     texts = list(_departures(by_column, results.baseline.name))
     if texts:
-        yield Footnote(APART, f"{'; '.join(texts)}.")
+        yield Footnote(APART, f"{'; '.join(texts)}.", is_vital=True)
     if compared.sharing:
         rows = and_list(compared.sharing, _MOST_NAMES)
         yield Footnote(
             "same weights",
             f"{rows}: trained to the last bit as a row above, so that the error of training is the "
             "same; between such rows only that of decoding counts.",
+            is_vital=True,
         )
     texts = []
     if any(each.with_sentences for each in compared.differences.values()):
@@ -222,6 +223,7 @@ def looked_at(results: Results) -> Iterator[Footnote]:
         f"{decided}{saved}; the intervals hold for all rows and looks together (Lan and DeMets "
         "1983), and a row that is decided early tends to lie nearer to the baseline than its "
         "estimate.",
+        is_vital=True,
     )
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -19,9 +19,11 @@ import torch
 from ablate.registry import digest_of_code
 from ablate.runner.devices import Device, DeviceFacts, has_bf16, memory_mib
 from ablate.version import __version__
+from ablate.wording import and_list
 
 _LIBRARIES = ("torch", "numpy", "tokenizers", "sacrebleu", "safetensors", "pydantic")
 _PACKAGE = Path(__file__).parents[1]
+_MOST_NAMES = 5
 
 
 def hardware(device: str) -> dict[str, Any]:
@@ -102,10 +104,14 @@ def stale_remarks(
         if reason is not None:
             rows_by_reason.setdefault(reason, []).append(row)
     return [
-        f"{len(rows)} of {len(records)} runs ({', '.join(dict.fromkeys(rows))}) were not made by "
+        f"{len(rows)} of {len(records)} runs ({_names(rows)}) were not made by "
         f"this code on this machine: {reason}; `ablate run --fresh` trains them again"
         for reason, rows in rows_by_reason.items()
     ]
+
+
+def _names(rows: Sequence[str]) -> str:
+    return and_list(list(dict.fromkeys(rows)), _MOST_NAMES)
 
 
 @cache

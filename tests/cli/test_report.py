@@ -45,4 +45,9 @@ def test_a_pipe_is_100_columns_wide_unless_told_otherwise(
 def test_a_text_file_is_as_wide_as_a_pipe(stored: list[str], tmp_path: Path) -> None:
     file = tmp_path / "table.txt"
     assert CliRunner().invoke(app, [*stored, "--output", str(file)]).exit_code == 0
-    assert file.read_text("utf-8") == CliRunner().invoke(app, stored).stdout
+    printed = CliRunner().invoke(app, [*stored, "--notes"]).stdout
+    assert file.read_text("utf-8") == printed
+    brief = CliRunner().invoke(app, stored).stdout
+    assert "more notes (--notes, or table.md): intervals, verdict, " in brief
+    assert len(brief.splitlines()) < len(printed.splitlines())
+    assert brief.splitlines()[:5] == printed.splitlines()[:5]

@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from rich.cells import cell_len
 from ablate.analysis.summary import STATUSES
 from ablate.errors import SpecError
 from ablate.report import FORMATS, Table, format_of, render, tabulate
+from ablate.report.table import Footnote
 from tests.report import made_up
 
 HOSTILE = """
@@ -265,7 +268,8 @@ PROMISED = JUDGED | {"95% CI", "train", "decode", "memory"}
 
 
 def _first_heads(text: str) -> set[str]:
-    _, _, heads, *_ = text.splitlines()
+    lines = iter(text.splitlines())
+    heads = next(after for line, after in pairwise(lines) if set(line) == {"━"})
     return set(re.split(r"\s{2,}", heads.strip()))
 
 
@@ -299,3 +303,21 @@ def test_numbers_of_a_column_stand_below_one_another(whole: Table) -> None:
     rows = [line for line in lines if line.split("  ")[0] in ("learned", "literal", "heads_1")]
     points = [{m.start() for m in re.finditer(r"\.", row)} for row in rows[:3]]
     assert points[0] > points[1] == points[2]  # the first has one more number in brackets
+
+
+def test_without_all_notes_the_vital_ones_stand_under_the_answer_and_the_table(
+    broken: Table,
+) -> None:
+    whole = render(broken, "terminal", 100).splitlines()
+    brief = render(broken, "terminal", 100, has_all_notes=False).splitlines()
+    assert whole[1] == brief[1] == broken.conclusion[: len(whole[1])]
+    vital = [note.label for note in broken.footnotes if note.is_vital]
+    assert 1 < len(vital) < len(broken.footnotes)
+    last = max(at for at, line in enumerate(brief) if set(line) == {"━"})
+    labels = [line.partition(":")[0] for line in brief[last + 1 :] if not line.startswith("  ")]
+    n_more = len(broken.footnotes) - len(vital[:5])
+    assert labels == [*vital[:5], f"{n_more} more notes (--notes, or table.md)"]
+    many = replace(broken, footnotes=tuple(Footnote(f"n{i}", "x", is_vital=True) for i in range(8)))
+    text = render(many, "terminal", 100, has_all_notes=False)
+    assert "n4: x\n3 more notes (--notes, or table.md): n5, n6 and n7\n" in text
+    assert "more note" not in render(many, "terminal", 100)

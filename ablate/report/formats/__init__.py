@@ -22,7 +22,7 @@ class TableFormat(ABC):
     """A way to write a table as text; a class that inherits from it enters `FORMATS`.
 
     The screen has ``width`` columns, None has room for everything; ``is_coloured`` if it has bold
-    and faint faces.
+    and faint faces; without ``has_all_notes`` the few that are vital will do.
     """
 
     name: ClassVar[str]  # as ``ablate report --format`` has it
@@ -31,10 +31,15 @@ class TableFormat(ABC):
     default_columns: ClassVar[str] = ALL  # or ``compact``, the few that a paper has room for
 
     def __init__(
-        self, columns: Sequence[str] | None = None, width: int | None = None, *, is_coloured: bool
+        self,
+        columns: Sequence[str] | None = None,
+        width: int | None = None,
+        *,
+        is_coloured: bool = False,
+        has_all_notes: bool = True,
     ) -> None:
         self.columns = list(columns or [self.default_columns])
-        self.width, self.is_coloured = width, is_coloured
+        self.width, self.is_coloured, self.has_all_notes = width, is_coloured, has_all_notes
 
     def __init_subclass__(cls) -> None:
         if cls.name in FORMATS:
@@ -61,10 +66,13 @@ def render(
     width: int | None = None,
     *,
     is_coloured: bool = False,
+    has_all_notes: bool = True,
     columns: Sequence[str] | None = None,
 ) -> str:
     """Write ``table`` in one of `FORMATS`, with the columns of `table.chosen` or the format's."""
-    writer = format_class(format_)(columns, width, is_coloured=is_coloured)
+    writer = format_class(format_)(
+        columns, width, is_coloured=is_coloured, has_all_notes=has_all_notes
+    )
     return writer.text(writer.selected(table))
 
 

@@ -24,9 +24,9 @@ class Markdown(TableFormat):
         question = [f"{_escaped(table.question)}", ""] if table.question else []
         blocks = [line for block in table.blocks for line in (*_grid(block), "")]
         notes = [f"- **{_escaped(n.label)}**: {_escaped(n.text)}" for n in table.footnotes]
-        end = ["", f"**{_escaped(table.conclusion)}**"] if table.conclusion else []
-        head = [f"## {_escaped(table.name)}", "", *question]
-        return "\n".join([*head, *blocks, *notes, *end]) + "\n"
+        answer = [f"**{_escaped(table.conclusion)}**", ""] if table.conclusion else []
+        head = [f"## {_escaped(table.name)}", "", *question, *answer]
+        return "\n".join([*head, *blocks, *notes]) + "\n"
 
 
 def _grid(table: Table) -> list[str]:

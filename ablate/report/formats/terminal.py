@@ -10,12 +10,14 @@ from rich.cells import cell_len, chop_cells
 from rich.style import Style
 
 from ablate.report.formats import TableFormat
-from ablate.report.table import FIRST_BELOW, Table, aligned, joined_changes
+from ablate.report.table import FIRST_BELOW, Footnote, Table, aligned, joined_changes
+from ablate.wording import and_list, counted
 
 _GAP = "  "
 _FOLDS = (24, 14, 10)  # what a text should fit in: before numbers are left out, and after
 _MOST_CHANGES = 2  # columns of changed paths, where the terminal is too narrow for all
 _WIDEST_PROSE = 110
+_MOST_NOTES, _MOST_LABELS = 5, 8
 _BOLD, _DIM = Style(bold=True), Style(dim=True)
 
 
@@ -45,14 +47,22 @@ class Terminal(TableFormat):
             return style.render(text) if self.is_coloured and text else text
 
         lines = [face(_BOLD, line) for line in _wrapped(heading, prose_width)]
+        lines += [face(_BOLD, line) for line in _wrapped(table.conclusion, prose_width)]
         for at, grid in enumerate(grids):
             grid_lines = [*grid.lines()][1 if at else 0 :]  # one rule between two blocks
             lines += [face(_BOLD, text) if is_bold else text for text, is_bold in grid_lines]
-        for note in table.footnotes:
-            wrapped = _wrapped(f"{note.label}: {note.text}", prose_width, indent="  ")
-            lines += [face(_DIM, line) for line in wrapped]
-        lines += [face(_BOLD, line) for line in _wrapped(table.conclusion, prose_width)]
+        shown = table.footnotes if self.has_all_notes else _vital(table.footnotes)
+        texts = [f"{note.label}: {note.text}" for note in shown]
+        if others := [note.label for note in table.footnotes if note not in shown]:
+            more = and_list(others, _MOST_LABELS)
+            texts.append(f"{counted(len(others), 'more note')} (--notes, or table.md): {more}")
+        for text in texts:
+            lines += [face(_DIM, line) for line in _wrapped(text, prose_width, indent="  ")]
         return "\n".join(lines) + "\n"
+
+
+def _vital(notes: Sequence[Footnote]) -> list[Footnote]:
+    return [note for note in notes if note.is_vital][:_MOST_NOTES]
 
 
 def _fitting(table: Table, width: int | None) -> Iterator[_Grid]:
