@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import re
+from typing import Any, ClassVar
 
 
 def first_line(error: BaseException) -> str:
@@ -24,6 +25,20 @@ class AblateError(Exception):
     """
 
     exit_status: ClassVar[int] = 2
+
+    def details(self) -> list[dict[str, Any]]:
+        """Return each mistake as plain data: file, line, column, path, message, suggestion.
+
+        What is not known of one is None.
+        """
+        known = dict.fromkeys(("file", "line", "column", "path"))
+        return [{**known, "message": str(self), "suggestion": suggestion_in(str(self))}]
+
+
+def suggestion_in(message: str) -> str | None:
+    """Return what a message asks whether it was meant."""
+    meant = re.search(r"did you mean '([^']+)'", message)
+    return meant[1] if meant else None
 
 
 class SpecError(AblateError):

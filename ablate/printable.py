@@ -15,6 +15,9 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud
 """Control characters but tab and newline, marks that reverse the direction of text, and halves of
 characters, which no encoding can write."""
 
+SCHEMA = 1
+"""The version of the JSON of commands; it grows when a key goes or means something else."""
+
 
 def printable(text: str) -> str:
     r"""Return a text with every control character as an escape sequence of Python, as ``\x1b``."""

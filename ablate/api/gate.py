@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,16 @@ class Gated:
         """Whether every check passed."""
         return all(verdict.passed for verdict in self.verdicts)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the verdicts as plain data."""
+        verdicts = [{**asdict(each), "passed": each.passed} for each in self.verdicts]
+        return {
+            "experiment": self.experiment,
+            "passed": self.passed,
+            "verdicts": verdicts,
+            "remarks": list(self.remarks),
+        }
+
     @property
     def exit_status(self) -> int:
         """0 if the gate passed, else 1."""
@@ -85,6 +95,16 @@ class Blessed:
     weakened: tuple[str, ...]  # checks that promise less than was requested, and why
     refused: tuple[str, ...]  # checks that are not blessed, and why
     remarks: tuple[str, ...]  # runs that were executed otherwise than was requested, and how
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what was written as plain data."""
+        sentences = ("moved", "loosened", "weakened", "refused", "remarks")
+        checks = self.reference.checks.items()
+        return {
+            "path": str(self.path),
+            "blessed": [name for name, check in checks if check.blessed],
+            **{name: list(getattr(self, name)) for name in sentences},
+        }
 
     @property
     def exit_status(self) -> int:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ablate.cli import options
 from ablate.cli.guard import guarded
-from ablate.cli.output import echo
+from ablate.cli.output import echo, echo_json
 from ablate.errors import RunError, SpecError
 from ablate.wording import counted
 
@@ -22,6 +24,7 @@ def check(
             metavar="FILE", help="Python files that register parts. Default: installed plugins."
         ),
     ] = None,
+    as_json: options.AsJson = False,
 ) -> int:
     """Test whether your own parts keep the contracts of their slots. Exit 1 if one is broken.
 
@@ -38,6 +41,10 @@ def check(
         raise SpecError(f"{names}: registers no part, so no contract is tested")
     if not findings:
         raise SpecError("no plugin is installed; name a file, as in `ablate check my_parts.py`")
+    status = 0 if all(finding.is_kept for finding in findings) else RunError.exit_status
+    if as_json:
+        echo_json({"findings": [{**asdict(each), "is_kept": each.is_kept} for each in findings]})
+        return status
     for part, of_part in groupby(findings, key=lambda each: f"{each.slot} {each.part}"):
         tested = list(of_part)
         kept = [finding.contract for finding in tested if finding.is_kept]
@@ -47,4 +54,4 @@ def check(
         for finding in (each for each in tested if not each.is_kept):
             echo(f"  BROKEN, {finding.contract}: {finding.reason}")
             echo(f"    the contract: {finding.meaning}")
-    return 0 if all(finding.is_kept for finding in findings) else RunError.exit_status
+    return status

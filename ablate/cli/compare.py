@@ -30,6 +30,7 @@ def compare(  # noqa: PLR0913 - one argument for every option of the command
             metavar="[SPEC]", help="The experiment to compare in two folders. Default: all runs."
         ),
     ] = None,
+    as_json: options.AsJson = False,
     form: Annotated[
         str | None,
         typer.Option("--format", metavar="NAME", help="terminal, markdown, csv or json."),
@@ -59,5 +60,6 @@ def compare(  # noqa: PLR0913 - one argument for every option of the command
     from ablate.report.comparison import FORMATS
 
     compared = api.compare(before, after, spec, results=results, n_sentences=sentences)
+    form = "json" if as_json else form
     form = form or ("terminal" if output is None else format_of(output, FORMATS))
     print_or_write(partial(compared.text, form), output, is_wide=wide)

@@ -26,7 +26,11 @@ CorpusOptions = Annotated[
 
 
 @corpora_app.callback(invoke_without_command=True)
-def corpora(context: typer.Context, plugins: options.Plugins = None) -> None:
+def corpora(
+    context: typer.Context,
+    as_json: options.AsJson = False,
+    plugins: options.Plugins = None,
+) -> None:
     """List the corpora; fetch or show one.
 
     Examples:
@@ -35,7 +39,7 @@ def corpora(context: typer.Context, plugins: options.Plugins = None) -> None:
       ablate corpora fetch multi30k --set tgt=fr
     """
     if context.invoked_subcommand is None:
-        _list_corpora(plugins=plugins)
+        _list_corpora(as_json=as_json, plugins=plugins)
     elif plugins:
         raise typer.BadParameter(
             f"give it after {context.invoked_subcommand!r}", param_hint="--plugin"
@@ -43,12 +47,15 @@ def corpora(context: typer.Context, plugins: options.Plugins = None) -> None:
 
 
 @guarded
-def _list_corpora(*, plugins: options.Plugins) -> None:
+def _list_corpora(*, as_json: bool, plugins: options.Plugins) -> None:
     from rich.table import Table
     from rich.text import Text
 
     from ablate import api
 
+    if as_json:
+        echo_json([asdict(corpus) for corpus in api.corpora()])
+        return
     states = {True: "available", False: "not fetched", None: "needs options"}
     grid = Table.grid(padding=(0, 2))
     for corpus in api.corpora():
@@ -103,7 +110,10 @@ def check(
 @corpora_app.command("show")
 @guarded
 def show_corpus(
-    name: CorpusName, values: CorpusOptions = None, plugins: options.Plugins = None
+    name: CorpusName,
+    values: CorpusOptions = None,
+    as_json: options.AsJson = False,
+    plugins: options.Plugins = None,
 ) -> None:
     """Print the sizes of a corpus and its first pairs.
 
@@ -114,6 +124,9 @@ def show_corpus(
     from ablate import api
 
     corpus, console = api.show_corpus(name, values or ()), console_of_output()
+    if as_json:
+        echo_json(asdict(corpus))
+        return
     _print_sizes(corpus)
     for source, target in corpus.examples:
         console.print(Text(f"\n{source}\n{target}"))

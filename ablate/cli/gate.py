@@ -5,14 +5,17 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ablate.cli import options
 from ablate.cli.guard import guarded
-from ablate.cli.output import echo
+from ablate.cli.output import echo, echo_json
 from ablate.errors import SpecError
+
+if TYPE_CHECKING:
+    from ablate.api import Blessed, Gated
 
 
 @guarded
@@ -43,6 +46,7 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write the verdicts as JUnit XML.")
     ] = None,
+    as_json: options.AsJson = False,
     seeds: options.Seeds = None,
     device: options.Device = "auto",
     jobs: options.Jobs = None,
@@ -83,25 +87,40 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
         option = "--widen" if widen else "--repeats"
         raise SpecError(f"{option} is for --bless; a gate changes no reference")
     from ablate import api
-    from ablate.report.gate import gate_text
 
     reference = reference or default_reference(spec)
     given = options.run_options(context.params)
     if bless:
         done = api.bless(spec, reference, given, widen=widen, repeats=repeats, is_stored=stored)
-        for text in (*done.loosened, *done.moved, *done.weakened, *done.remarks):
-            echo(text)
-        for text in done.refused:
-            echo(text, err=True)
-        names = [name for name, check in done.reference.checks.items() if check.blessed]
-        echo(f"{done.path} is blessed: {', '.join(names)}")
+        _print_blessed(done, as_json=as_json)
         return done.exit_status
     gated = api.gate(spec, reference, given, junit=junit, is_stored=stored)
+    _print_gated(gated, as_json=as_json)
+    return gated.exit_status
+
+
+def _print_blessed(done: Blessed, *, as_json: bool) -> None:
+    if as_json:
+        echo_json(done.to_json())
+        return
+    for text in (*done.loosened, *done.moved, *done.weakened, *done.remarks):
+        echo(text)
+    for text in done.refused:
+        echo(text, err=True)
+    names = [name for name, check in done.reference.checks.items() if check.blessed]
+    echo(f"{done.path} is blessed: {', '.join(names)}")
+
+
+def _print_gated(gated: Gated, *, as_json: bool) -> None:
+    from ablate.report.gate import gate_text
+
+    if as_json:
+        echo_json(gated.to_json())
+        return
     is_terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if is_terminal else None
     text = gate_text(gated.verdicts, gated.remarks, width, is_coloured=is_terminal)
     echo(text, nl=False, is_styled=True)
-    return gated.exit_status
 
 
 def default_reference(spec: Path) -> Path:

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TextIO, cast
 import typer
 from typer.core import TyperGroup
 
-from ablate.cli.output import echo
+from ablate.cli.output import echo, echo_json
 from ablate.errors import AblateError, DamagedFileWarning
 
 INTERRUPTED = 130
@@ -69,6 +69,8 @@ def guarded(command: Callable[Arguments, int | None]) -> Callable[Arguments, Non
             sys.stdout.flush()
         except AblateError as error:
             echo(str(error), err=True)
+            if kwargs.get("as_json"):
+                echo_json({"errors": error.details()})
             status = error.exit_status
         except KeyboardInterrupt:
             more = _CONTINUES if command.__name__ in _CONTINUED else ""

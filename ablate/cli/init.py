@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from ablate.cli import options
 from ablate.cli.guard import guarded
-from ablate.cli.output import echo
+from ablate.cli.output import echo, echo_json
 
 
 @guarded
@@ -22,6 +23,7 @@ def init(
         str | None,
         typer.Option("--from", metavar="STUDY", help="Start from this shipped study, as in pe."),
     ] = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Write a file to start from: a commented experiment, a shipped study, or a part.
 
@@ -34,4 +36,5 @@ def init(
     """
     from ablate import api
 
-    echo(api.init(name, part=part, study=study))
+    path = api.init(name, part=part, study=study)
+    echo_json({"path": str(path)}) if as_json else echo(path)

@@ -9,7 +9,7 @@ import typer
 
 from ablate.cli import options
 from ablate.cli.guard import guarded
-from ablate.cli.output import echo
+from ablate.cli.output import echo, echo_json
 
 
 @guarded
@@ -33,6 +33,7 @@ def inspect(  # noqa: PLR0913 - one argument for every option of the command
     ),
     device: options.ModelDevice = "cpu",
     results: options.Results = options.RESULTS,
+    as_json: options.AsJson = False,
     plugins: options.Plugins = None,
 ) -> None:
     """Draw the attention of every head for one sentence, and the similarity of positions.
@@ -47,7 +48,12 @@ def inspect(  # noqa: PLR0913 - one argument for every option of the command
     from ablate import api
 
     inspection = api.inspect(run, sentence, target, device=device, results=results)
-    for path in inspection.save(output):
+    files = inspection.save(output)
+    if as_json:
+        told = {"source": inspection.source, "translation": inspection.translation}
+        echo_json({**told, "files": list(map(str, files)), "remarks": list(inspection.remarks)})
+        return
+    for path in files:
         echo(path)
     about = (f"sentence: {inspection.source}", f"translation: {inspection.translation}")
     for line in (*about, *inspection.remarks):

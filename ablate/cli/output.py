@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
-from ablate.printable import json_text, printable
+from ablate.printable import SCHEMA, json_text, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -60,8 +60,8 @@ def echo_rendered(lines: Sequence[str]) -> None:
 
 
 def echo_json(data: Any) -> None:
-    """Print plain data as JSON."""
-    echo(json_text(data))
+    """Print plain data as JSON; an object has the version of what commands print."""
+    echo(json_text({"schema": SCHEMA, **data} if isinstance(data, dict) else data))
 
 
 def print_table(

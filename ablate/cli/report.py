@@ -49,6 +49,7 @@ def report(  # noqa: PLR0913 - one argument for every option of the command
         bool, typer.Option("--wide", help="Print all columns side by side in the terminal.")
     ] = False,
     notes: options.Notes = False,
+    as_json: options.AsJson = False,
     seeds: options.Seeds = None,
     only: options.Only = None,
     overrides: options.Overrides = None,
@@ -67,6 +68,7 @@ def report(  # noqa: PLR0913 - one argument for every option of the command
     from ablate import api
     from ablate.report import format_class
 
+    form = "json" if as_json else form
     if form is not None:
         format_class(form)
     outcome = api.report(

@@ -20,6 +20,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     results: options.Results = options.RESULTS,
     no_figures: options.NoFigures = False,
     notes: options.Notes = False,
+    as_json: options.AsJson = False,
     log: options.Log = None,
     plugins: options.Plugins = None,
     device: options.Device = "auto",
@@ -48,5 +49,5 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     from ablate import api
 
     outcome = api.run(spec, options.run_options(context.params), only=only or ())
-    print_table(outcome.table, has_all_notes=notes)
+    print_table(outcome.table, "json" if as_json else None, has_all_notes=notes)
     return outcome.exit_status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -112,13 +113,14 @@ def show_run(
 def remove_runs(
     labels: Annotated[list[str], typer.Argument(metavar="RUN", help="Runs as for `list`.")],
     results: options.Results = options.RESULTS,
+    as_json: options.AsJson = False,
     is_confirmed: Yes = False,
 ) -> None:
     """Remove runs with all their files. Running runs are kept."""
     from ablate import api
 
     removed = api.remove(results, labels, is_trial=not is_confirmed)
-    _print_removed(removed, is_confirmed=is_confirmed)
+    _print_removed(removed, is_confirmed=is_confirmed, as_json=as_json)
 
 
 @runs_app.command("gc")
@@ -128,6 +130,7 @@ def collect_garbage(
         list[Path], typer.Argument(metavar="SPEC", help="The experiments whose runs are kept.")
     ],
     results: options.Results = options.RESULTS,
+    as_json: options.AsJson = False,
     is_confirmed: Yes = False,
 ) -> None:
     """Remove the runs that none of the experiments needs.
@@ -137,7 +140,7 @@ def collect_garbage(
     from ablate import api
 
     removed = api.collect_garbage(results, specs, is_trial=not is_confirmed)
-    _print_removed(removed, is_confirmed=is_confirmed)
+    _print_removed(removed, is_confirmed=is_confirmed, as_json=as_json)
 
 
 @runs_app.command("archive")
@@ -158,6 +161,7 @@ def archive_runs(
         ),
     ] = "translations",
     results: options.Results = options.RESULTS,
+    as_json: options.AsJson = False,
 ) -> None:
     """Write the runs of experiments into one file, to keep or to publish.
 
@@ -166,6 +170,9 @@ def archive_runs(
     from ablate import api
 
     archived = api.archive(specs, output, results=results, content=content)
+    if as_json:
+        echo_json({"output": str(output), "runs": [run.to_json() for run in archived]})
+        return
     kib = output.stat().st_size / 2**10
     size = f"{kib:,.1f} KiB" if kib < 2**10 else f"{kib / 2**10:,.1f} MiB"
     echo(f"{counted(len(archived), 'run')}, {size}: {output}")
@@ -178,6 +185,7 @@ def restore_runs(
         list[Path], typer.Argument(metavar="FILE", help="Archives that `archive` has written.")
     ],
     results: options.Results = options.RESULTS,
+    as_json: options.AsJson = False,
 ) -> None:
     """Put the runs of archives into the folder of results, so that they count as done.
 
@@ -186,6 +194,9 @@ def restore_runs(
     from ablate import api
 
     restored = [api.restore(file, results=results) for file in files]
+    if as_json:
+        echo_json({"archives": [asdict(each) for each in restored]})
+        return
     notes = [f"{counted(sum(len(each.new) for each in restored), 'run')} restored"]
     if n_present := sum(len(each.present) for each in restored):
         notes.append(f"{n_present} were there")
@@ -200,7 +211,10 @@ def _mib(runs: Sequence[StoredRun]) -> str:
     return f"{sum(run.n_bytes for run in runs) / 2**20:,.1f} MiB"
 
 
-def _print_removed(runs: Sequence[StoredRun], *, is_confirmed: bool) -> None:
+def _print_removed(runs: Sequence[StoredRun], *, is_confirmed: bool, as_json: bool) -> None:
+    if as_json:
+        echo_json({"runs": [run.to_json() for run in runs], "is_removed": is_confirmed})
+        return
     for run in runs:
         echo(f"{run.run}  {run.label}  {run.status}")
     verb = "removed" if is_confirmed else "would be removed"

@@ -16,7 +16,7 @@ from ablate.config.inheritance import SIDES, Steps
 from ablate.config.merge import MergeSchema, merge_schema
 from ablate.config.runs import locate
 from ablate.config.tree import Mistake, Node, scalar
-from ablate.errors import SpecError
+from ablate.errors import SpecError, suggestion_in
 from ablate.registry import slots
 from ablate.wording import and_list, nearest, suggest
 
@@ -30,6 +30,19 @@ class MistakesError(SpecError):
         distinct = {(m.mark, m.reason): m for m in reversed(list(mistakes))}
         self.mistakes = tuple(sorted(distinct.values(), key=_order))
         super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
+
+    def details(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "file": mistake.mark.source.label,
+                "line": mistake.mark.line,
+                "column": mistake.mark.column,
+                "path": mistake.path or None,
+                "message": mistake.reason,
+                "suggestion": suggestion_in(mistake.reason),
+            }
+            for mistake in self.mistakes
+        ]
 
 
 def validated(model: type[M], tree: Node, schema: MergeSchema) -> tuple[M | None, list[Mistake]]:

@@ -11,6 +11,7 @@ from ablate.analysis.summary import Summary
 from ablate.analysis.two_tables import RowSample, Shift
 from ablate.config import Negligible
 from ablate.errors import SpecError
+from ablate.printable import SCHEMA
 from ablate.report import values
 from ablate.report.columns import Block, known
 from ablate.report.formats import render
@@ -96,7 +97,7 @@ class Compared:
         if form not in FORMATS:
             raise SpecError(no_such("format", form, FORMATS))
         if form == "json":
-            return json_of(self.to_json())
+            return json_of({"schema": SCHEMA, **self.to_json()})
         if form == "csv":
             lines = [self._line(row, metric) for row in self.rows for metric in row.samples]
             return csv_text(lines)

@@ -12,7 +12,7 @@ from ablate.analysis.comparison import Difference
 from ablate.analysis.statistics import LEVEL, Interval
 from ablate.analysis.summary import STATUSES, Rounds, Speed, is_measured_once
 from ablate.errors import SpecError
-from ablate.printable import json_text
+from ablate.printable import SCHEMA, json_text
 from ablate.report.columns import changed_paths
 from ablate.report.formats import TableFormat
 from ablate.report.results import Results
@@ -119,6 +119,7 @@ class Json(TableFormat):
             for name, compared in results.comparisons.items()
         }
         content = {
+            "schema": SCHEMA,
             "experiment": table.name,
             "question": table.question,
             "seeds": list(table.seeds),

@@ -1,0 +1,44 @@
+"""Run a study, read its verdicts, and answer with an exit status, all by JSON.
+
+    python examples/verdicts.py experiments/pe.yaml [OPTION ...]    # options of `ablate run`
+
+1: a row is worse than the baseline, or a run failed; 2: the experiment has mistakes, each of which
+is printed with its place and with what was probably meant.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+
+def ablate(*words: str) -> tuple[int, Any]:
+    """Call a command; return its exit status and its JSON. Progress goes on to standard error."""
+    command = [sys.executable, "-m", "ablate.cli", *words, "--json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    return done.returncode, json.loads(done.stdout)
+
+
+def main(spec: str, *options: str) -> int:
+    """Print the verdicts, or the mistakes; return the exit status."""
+    status, plan = ablate("plan", spec)
+    if "errors" in plan:
+        for error in plan["errors"]:
+            meant = f" -> {error['suggestion']}" if error["suggestion"] else ""
+            print(f"{error['file']}:{error['line']}: {error['path']}{meant}: {error['message']}")
+        return status
+    print(f"{plan['n_missing']} runs are to be made")
+    status, table = ablate("run", spec, *options)
+    print(table["conclusion"])
+    verdicts = {
+        row["name"]: row["differences"]["test.test.bleu"]["verdict"] for row in table["rows"][1:]
+    }
+    for name, verdict in verdicts.items():
+        print(f"{name}: {verdict}")
+    return 1 if "worse" in verdicts.values() else status
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(*sys.argv[1:]))

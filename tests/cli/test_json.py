@@ -1,0 +1,126 @@
+"""``--json``: every command has it, refusals are documents, and a program needs nothing else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from ablate.cli.app import app
+from ablate.registry import temporary_registrations
+from tests.made_up_runs import EXPERIMENT, finished
+
+ROOT = Path(__file__).parents[2]
+WITHOUT = {"schema", "translate", "corpora fetch", "runs show"}
+"""Commands that print no document of their own, or nothing else."""
+
+
+def commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{before}{name} ")
+        if not hasattr(command, "commands") or command.invoke_without_command:
+            yield f"{before}{name}", command
+
+
+def called(*words: str) -> tuple[int, Any]:
+    done = CliRunner().invoke(app, [*words, "--json"])
+    return done.exit_code, json.loads(done.stdout)
+
+
+def test_every_command_has_the_option() -> None:
+    having = {
+        name: any("--json" in option.opts for option in command.params)
+        for name, command in commands(typer.main.get_command(app))
+    }
+    assert {name for name, has_it in having.items() if not has_it} == WITHOUT
+
+
+def test_all_mistakes_of_an_experiment_are_listed(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text("modle: {}\nmodel: {norm: rmss}\n", encoding="utf-8")
+    for command in ("plan", "run", "report", "gate"):
+        status, printed = called(command, str(file))
+        assert (status, printed["schema"]) == (2, 1)
+        first, second = printed["errors"]
+        assert (first["path"], first["suggestion"]) == ("modle", "model")
+        assert second == {
+            "file": str(file),
+            "line": 2,
+            "column": 15,
+            "path": "model.norm",
+            "message": second["message"],
+            "suggestion": "rms",
+        }
+        assert second["message"].startswith("no norm is called 'rmss'; did you mean 'rms'?")
+
+
+def test_an_error_without_a_place_has_its_message(tmp_path: Path) -> None:
+    archive = tmp_path / "x.tar.gz"
+    archive.write_bytes(b"no archive")
+    status, printed = called("runs", "restore", str(archive), "--results", str(tmp_path / "r"))
+    (error,) = printed["errors"]
+    assert status != 0
+    assert "cannot be unpacked" in error.pop("message")
+    assert error == dict.fromkeys(("file", "line", "column", "path", "suggestion"))
+
+
+def test_what_a_command_prints_is_one_document(tmp_path: Path) -> None:
+    file, results = finished(tmp_path), ["--results", str(tmp_path / "results")]
+    status, table = called("report", str(file), *results)
+    assert (status, table["schema"], table["rows"][0]["name"]) == (0, 1, "baseline")
+    status, made = called("init", str(tmp_path / "new"))
+    assert (status, made) == (0, {"schema": 1, "path": str(tmp_path / "new.yaml")})
+    status, garbage = called("runs", "gc", str(file), *results)
+    assert garbage == {"schema": 1, "runs": [], "is_removed": False}
+    _, listed = called("runs", "list", *results)
+    (run,) = (each["run"] for each in listed if (each["row"], each["seed"]) == ("none", 1))
+    _, removed = called("runs", "remove", run, *results)
+    assert [run["row"] for run in removed["runs"]] == ["none"]
+    archive = str(tmp_path / "x.tar.xz")
+    _, archived = called("runs", "archive", str(file), "--output", archive, *results)
+    assert (len(archived["runs"]), archived["output"]) == (6, archive)
+    assert archived["runs"][0]["status"] == "done"
+    _, restored = called("runs", "restore", archive, "--results", str(tmp_path / "other"))
+    assert len(restored["archives"][0]["new"]) == 6
+    _, corpora = called("corpora")
+    assert "multi30k" in {corpus["name"] for corpus in corpora}
+    _, shown = called("corpora", "show", "synthetic", "--set", "size=300")
+    assert shown["splits"][0]["n_pairs"] == 300
+    part = tmp_path / "my_norm.py"
+    assert called("init", str(part.with_suffix("")), "--part", "norm")[0] == 0
+    with temporary_registrations():
+        status, checked = called("check", str(part))
+    assert status == 0
+    assert {(each["slot"], each["is_kept"]) for each in checked["findings"]} == {("norm", True)}
+    _, compared = called("compare", str(file), str(file), *results)
+    assert compared["schema"] == 1
+
+
+@pytest.mark.e2e
+def test_the_example_needs_nothing_but_json(tmp_path: Path) -> None:
+    text = EXPERIMENT.replace("steps: 6", "steps: 60")
+    file = tmp_path / "pe.yaml"
+    file.write_text(text, encoding="utf-8")
+
+    def example(*options: str) -> tuple[int, str]:
+        command = [sys.executable, str(ROOT / "examples" / "verdicts.py"), "pe.yaml", *options]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        return done.returncode, done.stdout
+
+    status, printed = example("--no-probe", "--no-figures", "--device", "cpu")
+    assert status in (0, 1), printed
+    assert printed.startswith("6 runs are to be made\nBy BLEU on test, ")
+    assert "\nnone: " in printed
+    assert "\nrms: " in printed
+    file.write_text(text.replace("norm: rms", "norm: rmss"), encoding="utf-8")
+    status, printed = example()
+    assert status == 2
+    assert printed.startswith("pe.yaml:13: variants.rms.model.norm -> rms: no norm is called")
