@@ -28,7 +28,7 @@ FEW = 10
 """Pairs with a fault, below which nothing is said."""
 _N_EXAMPLES = 3
 _SAMPLE = 10_000  # lines whose script is looked at
-_SAMPLE_PAIRS = 100_000  # of the training text, whose words tell its languages apart
+_SAMPLE_PAIRS = 20_000  # of the training text, whose words tell its languages apart
 _MOST_STRANGE = 0.25  # of these pairs, above which its sides have the same words
 _KNOWN_OF = 4  # words, of which the training text has at least one
 _OTHER = "have a {} that is in another language than the training text's"
@@ -123,15 +123,14 @@ class _Languages:
         self._counts = [
             Counter(word for line in side for word in self._words(_plain(line))) for side in sides
         ]
-        strange = self._strange(self._sample)
-        self._is_able = strange.any(axis=1).mean() < _MOST_STRANGE
+        self._strange_of_sample = self._strange(self._sample)
+        self._is_able = self._strange_of_sample.any(axis=1).mean() < _MOST_STRANGE
 
     def faults(self, name: str, split: Bitext) -> list[Fault]:
         """Return that sides are swapped, or are in a language that is not that of the training."""
         if not self._is_able:
             return []
-        looked_at = self._sample if name == "train" else split
-        strange = self._strange(looked_at)
+        strange = self._strange_of_sample if name == "train" else self._strange(split)
         much = 2.0 if name == "train" else MUCH
         src, tgt = strange.T
         result: list[Fault] = []

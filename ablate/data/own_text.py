@@ -151,13 +151,16 @@ class OwnText(Corpus):
                 reasons = ((str(file), why_unreadable(file)) for file in files)
                 yield from ((option, file, reason) for file, reason in reasons if reason)
 
-    def faults(self, text: CorpusText | None = None) -> list[Fault]:
-        """Return the faults of the text, read unless it is given; of one content found once."""
+    def faults(self, text: CorpusText | None = None, fingerprint: str | None = None) -> list[Fault]:
+        """Return the faults of the text, read unless it is given; of one content found once.
+
+        The fingerprint is that of the content, computed unless it is known.
+        """
         handling = replace(self._handling, accept=())
-        key = digest([self.fingerprint(), repr(handling), _OWN_CODE])[:32]
+        key = digest([fingerprint or self.fingerprint(), repr(handling), _OWN_CODE])[:32]
 
         def compute() -> str:
-            return json.dumps([asdict(fault) for fault in faults(text or self._text())])
+            return json.dumps([asdict(fault) for fault in faults(text or self.read())])
 
         stored = cached(cache_folder("faults") / f"{key}.json", compute)
         return [Fault(**each) for each in json.loads(stored)]
@@ -183,12 +186,15 @@ class OwnText(Corpus):
         )
 
     def load(self) -> CorpusText:
-        text = self._text()
-        sentences = (f"{each.split}: {each.text}" for each in self.faults(text))
-        return replace(text, notes=(*text.notes, *sentences))
+        text = self.read()
+        return replace(text, notes=(*text.notes, *self.notes_on(text)))
 
-    def _text(self) -> CorpusText:
-        """Return the text without what is to be told of its faults."""
+    def notes_on(self, text: CorpusText, fingerprint: str | None = None) -> tuple[str, ...]:
+        """Return what is to be told of the faults of the text."""
+        return tuple(f"{each.split}: {each.text}" for each in self.faults(text, fingerprint))
+
+    def read(self) -> CorpusText:
+        """Return the text without the notes on its faults."""
         splits: dict[str, Bitext] = {}
         notes: tuple[str, ...] = ()
         for split in self._splits():

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -31,6 +33,7 @@ from ablate.registry import Choice, build, digest_of_code, lookup
 from ablate.wording import format_duration
 
 _BLOCK = 20_000
+_N_AHEAD = 2  # blocks that are encoded while another is written
 _REPORT_EVERY_S = 5.0
 _OWN_CODE = digest_of_code(Path(__file__).parent)
 """Of the modules as they are imported: what they do is never cached as the work of later ones."""
@@ -161,11 +164,24 @@ def _encoded(
     entry: Path | None,
     report: Report,
 ) -> encodings.CachedCorpus:
-    """Encode a corpus, unless another process has done so; into ``entry`` if possible."""
-    with nullcontext() if entry is None else encodings.entry_lock(entry, report):
+    """Encode a corpus, unless another process has done so; into ``entry`` if possible.
+
+    Faults of the user's own text are looked for in a thread: the tokenizers release the lock of the
+    interpreter.
+    """
+    with (
+        nullcontext() if entry is None else encodings.entry_lock(entry, report),
+        ThreadPoolExecutor(1) as beside,
+    ):
         if cached := encodings.read_cache(entry):
             return cached
-        text, teacher = corpus.load(), run.training.teacher
+        teacher = run.training.teacher
+        notes: Callable[[], tuple[str, ...]] = tuple
+        if isinstance(corpus, OwnText):
+            text = corpus.read()
+            notes = beside.submit(corpus.notes_on, text, fingerprint).result
+        else:
+            text = corpus.load()
         if fingerprint is not None and corpus.fingerprint() != fingerprint:
             raise DataError("the files of the corpus changed while they were read; call again")
         report("learning the vocabulary")
@@ -176,9 +192,9 @@ def _encoded(
                 raise DataError(f"{teacher} changed while the corpus was prepared; call again")
         if entry is not None:
             with suppress(OSError), encodings.CacheWriter(entry) as writer:
-                return _write(writer, run, text, tokenizers, report)
+                return _write(writer, run, text, tokenizers, notes, report)
         with encodings.CacheWriter(None) as writer:  # without a cache every run encodes the text
-            return _write(writer, run, text, tokenizers, report)
+            return _write(writer, run, text, tokenizers, notes, report)
 
 
 def with_translations(text: Bitext, path: str) -> Bitext:
@@ -207,6 +223,7 @@ def _write(
     run: RunSpec,
     text: CorpusText,
     tokenizers: TokenizerPair,
+    more_notes: Callable[[], tuple[str, ...]],
     report: Report,
 ) -> encodings.CachedCorpus:
     max_len = run.model.dims.max_len
@@ -230,7 +247,7 @@ def _write(
         )
         writer.write(_WORDS, words)
         writer.write(_DISTINCT, [Encoded(src.segmentations(), tgt.segmentations())])
-    notes, n_long = [*text.notes], len(text.train) - n_pairs
+    notes, n_long = [*text.notes, *more_notes()], len(text.train) - n_pairs
     n_learned_from = build(Tokenizer, run.tokenizer).n_learned_from(len(text.train))
     if n_learned_from < len(text.train):
         notes.append(
@@ -305,8 +322,7 @@ def _short_pairs(
 
     ``count`` is called with the number of pairs of each block.
     """
-    for part in text.parts(_BLOCK):
-        encoded = Encoded.encode(tokenizers, part)
+    for part, encoded in _encoded_ahead(tokenizers, text):
         count(len(part))
         is_short = np.maximum(encoded.src.lengths, encoded.tgt.lengths) <= max_len
         if is_short.all():
@@ -315,6 +331,19 @@ def _short_pairs(
             rows = np.flatnonzero(is_short)
             src, tgt = ([side[row] for row in rows.tolist()] for side in (part.src, part.tgt))
             yield Bitext(src, tgt), encoded.take(rows)
+
+
+def _encoded_ahead(tokenizers: TokenizerPair, text: Bitext) -> Iterator[tuple[Bitext, Encoded]]:
+    """Yield blocks of a text and their ids; the next ones are encoded meanwhile."""
+    waiting: deque[tuple[Bitext, Future[Encoded]]] = deque()
+    with ThreadPoolExecutor(_N_AHEAD) as pool:
+        for part in text.parts(_BLOCK):
+            waiting.append((part, pool.submit(Encoded.encode, tokenizers, part)))
+            if len(waiting) > _N_AHEAD:
+                done, encoded = waiting.popleft()
+                yield done, encoded.result()
+        for rest, encoded in waiting:
+            yield rest, encoded.result()
 
 
 def _cut(split: Encoded, max_len: int, name: str, notes: list[str]) -> Encoded:

@@ -214,7 +214,7 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     def forbid(*_: object) -> CorpusText:
         raise AssertionError("the text was read again")
 
-    return lambda: monkeypatch.setattr(Files, "load", forbid)
+    return lambda: monkeypatch.setattr(Files, "read", forbid)
 
 
 def test_text_is_encoded_once(folder: Path, unread: Callable[[], None]) -> None:
@@ -250,17 +250,17 @@ def test_whatever_ids_depend_on_encodes_anew(
 def test_a_corpus_that_changes_while_it_is_read_is_refused_and_not_cached(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load = Files.load
+    load = Files.read
 
     def changing(corpus: Files) -> CorpusText:
         text = load(corpus)
         (folder / "dev.en").write_text("p o n m\na\n")
         return text
 
-    monkeypatch.setattr(Files, "load", changing)
+    monkeypatch.setattr(Files, "read", changing)
     with pytest.raises(DataError, match=r"changed while they were read; call again"):
         prepare(run_spec(folder))
-    monkeypatch.setattr(Files, "load", load)
+    monkeypatch.setattr(Files, "read", load)
     prepared = prepare(run_spec(folder))
     assert prepared.text.dev.src[0] == "p o n m"
 
@@ -492,7 +492,7 @@ def test_a_fingerprint_that_is_unknown_before_the_text_is_there_is_known_afterwa
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of a corpus that is not pinned and has yet to be downloaded."""
-    known, load, fingerprint = prepare(run_spec(folder)), Files.load, Files.fingerprint
+    known, load, fingerprint = prepare(run_spec(folder)), Files.read, Files.fingerprint
     loaded: list[Files] = []
 
     def noted(corpus: Files) -> CorpusText:
@@ -504,6 +504,6 @@ def test_a_fingerprint_that_is_unknown_before_the_text_is_there_is_known_afterwa
             raise DataError("not downloaded")
         return fingerprint(corpus)
 
-    monkeypatch.setattr(Files, "load", noted)
+    monkeypatch.setattr(Files, "read", noted)
     monkeypatch.setattr(Files, "fingerprint", only_of_loaded)
     assert prepare(run_spec(folder)).corpus_fingerprint == known.corpus_fingerprint
