@@ -440,8 +440,6 @@ both sides of a text are as long
   data/batches.py  Encoded.__len__  src -> *
 the longer side counts
   data/prepare.py  _short_pairs  swap encoded.src.lengths*
-the sides are compared
-  data/faults.py  _same_sides  swap the first two: (src, tgt)
 both sides are added
   data/batches.py  padding  swap the first two: (src, tgt)
 dropping pieces saves time; those that are not in use have the probability 0

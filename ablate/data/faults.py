@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from itertools import islice
 
 import numpy as np
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ablate.data.corpus import Bitext, CorpusText, bleu_tokenizer
 
-Keys = NDArray[np.uint64]
+Keys = NDArray[np.int64]
 
 MUCH, SOME = 0.05, 0.005
 """Shares of a split from which a fault is an error, and from which it is told."""
@@ -56,18 +56,17 @@ class Fault:
 
 
 def faults(text: CorpusText) -> list[Fault]:
-    """Return the faults of a text, which is read twice; two numbers per training pair are kept."""
+    """Return the faults of a text, which is read once; two numbers per training pair are kept."""
     train, n_train = text.train, len(text.train)
-    hashes = np.fromiter(map(_key, train.src, train.tgt), np.uint64, n_train)
-    plain = _plain_keys(train)
-    n_more = n_train - len(np.unique(hashes))
+    exact, plain, same = _scanned(train)
+    n_more = n_train - len(np.unique(exact))
     result = _fault("repeated_pairs", "train", n_more, n_train, "repeat an earlier pair", much=0.5)
-    result += _same_sides("train", train)
+    result += _same_sides("train", same, n_train)
     languages = _Languages(text)
     result += languages.faults("train", train)
     in_dev = _plain_keys(text.dev)
     for name, split in {"dev": text.dev, **text.tests}.items():
-        keys = _plain_keys(split)
+        _, keys, same = _scanned(split)
         result += _in_train(name, keys, plain)
         if name != "dev":
             rows = _numbers(np.isin(keys, in_dev))
@@ -76,7 +75,7 @@ def faults(text: CorpusText) -> list[Fault]:
                 result += _in_tokens(name, split.tgt)
             if bleu_tokenizer(text.tgt) == "13a":
                 result += _unspaced(name, split.tgt)
-        result += _same_sides(name, split)
+        result += _same_sides(name, same, len(split))
         result += languages.faults(name, split)
     return result
 
@@ -100,11 +99,9 @@ def _numbers(is_one: NDArray[np.bool_]) -> list[int]:
     return (np.flatnonzero(is_one) + 1).tolist()
 
 
-def _same_sides(name: str, split: Bitext) -> list[Fault]:
-    pairs = enumerate(zip(split.src, split.tgt, strict=True), start=1)
-    rows = [row for row, (src, tgt) in pairs if src == tgt]
+def _same_sides(name: str, rows: list[int], n_pairs: int) -> list[Fault]:
     text = "have the same text on both sides"
-    return _fault("same_sides", name, len(rows), len(split), text, rows)
+    return _fault("same_sides", name, len(rows), n_pairs, text, rows)
 
 
 class _Languages:
@@ -208,14 +205,23 @@ def _fault(  # noqa: PLR0913 - what a sentence about a fault is made of
     return [Fault(name, split, share, share >= much, sentence)]
 
 
-def _key(src: str, tgt: str) -> int:
-    return int.from_bytes(blake2b(f"{src}\n{tgt}".encode(), digest_size=8).digest(), "little")
+def _scanned(split: Bitext) -> tuple[Keys, Keys, list[int]]:
+    """Return two keys of each pair, (N,) each, and the numbers of pairs with equal sides.
+
+    Case, punctuation and spaces do not change the second key. Keys are hashes, which differ from
+    process to process.
+    """
+    exact, plain, same = array("q"), array("q"), []
+    for row, (src, tgt) in enumerate(zip(split.src, split.tgt, strict=True), start=1):
+        exact.append(hash((src, tgt)))
+        plain.append(hash((_plain(src), _plain(tgt))))
+        if src == tgt:
+            same.append(row)
+    return np.array(exact), np.array(plain), same
 
 
 def _plain_keys(split: Bitext) -> Keys:
-    """Return keys (N,) that case, punctuation and spaces do not change."""
-    keys = (_key(_plain(src), _plain(tgt)) for src, tgt in zip(split.src, split.tgt, strict=True))
-    return np.fromiter(keys, np.uint64, len(split))
+    return _scanned(split)[1]
 
 
 class _Letters(dict[int, int]):

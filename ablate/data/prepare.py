@@ -32,7 +32,7 @@ from ablate.hashing import digest
 from ablate.registry import Choice, build, digest_of_code, lookup
 from ablate.wording import format_duration
 
-_BLOCK = 10_000  # pairs
+_BLOCK = 5_000  # pairs
 _N_AHEAD = 2  # blocks that are encoded while another is written
 _REPORT_EVERY_S = 5.0
 _OWN_CODE = digest_of_code(Path(__file__).parent)
