@@ -8,13 +8,17 @@ from typing import Annotated
 import typer
 
 from ablate.cli import options
+from ablate.cli.completion import run_names
 from ablate.cli.guard import guarded
 from ablate.cli.output import echo, echo_json
 
 
 @guarded
 def inspect(  # noqa: PLR0913 - one argument for every option of the command
-    run: Annotated[str, typer.Argument(metavar="RUN", help=options.TrainedRun)],
+    run: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help=options.TrainedRun, autocompletion=run_names),
+    ],
     sentence: Annotated[
         str | None,
         typer.Option(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ablate.cli.completion import row_names
 from ablate.errors import SpecError
 from ablate.exports.contract import NAMES as TRACKERS
 from ablate.runner.backends.registry import NAMES as BACKENDS
@@ -46,7 +47,9 @@ Seeds = Annotated[
 Only = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME", help="Select this row. Repeatable. The baseline is named baseline."
+        metavar="NAME",
+        help="Select this row. Repeatable. The baseline is named baseline.",
+        autocompletion=row_names,
     ),
 ]
 Output = Annotated[

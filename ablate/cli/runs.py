@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablate.cli import options
+from ablate.cli.completion import run_names
 from ablate.cli.guard import guarded
 from ablate.cli.output import console_of_output, echo, echo_json, print_rows
 from ablate.wording import counted
@@ -99,7 +100,12 @@ def list_runs(
 @runs_app.command("show")
 @guarded
 def show_run(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="As in [b]pe:none:1[/b], or a hash.")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN", help="As in [b]pe:none:1[/b], or a hash.", autocompletion=run_names
+        ),
+    ],
     results: options.Results = options.RESULTS,
 ) -> None:
     """Print the record of one run, as JSON."""

@@ -2,30 +2,47 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from ablate.cli import options
 from ablate.cli.guard import guarded
-from ablate.cli.output import echo, echo_json
+from ablate.cli.output import console_of_output, echo, echo_json
 from ablate.wording import format_duration
 
 if TYPE_CHECKING:
     from ablate.api import Session
 
+_WATCH_S = 2.0
+
 
 @guarded
-def status(results: options.Results = options.RESULTS, as_json: options.AsJson = False) -> None:
+def status(
+    results: options.Results = options.RESULTS,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it anew every two seconds, until all is done.")
+    ] = False,
+    as_json: options.AsJson = False,
+) -> None:
     """Show the progress of every `ablate run` that writes to the folder of results."""
     from ablate import api
 
-    sessions = api.status(results)
-    if as_json:
-        echo_json([asdict(session) for session in sessions])
-    else:
-        print_sessions(sessions, results)
+    while True:
+        sessions = api.status(results)
+        if watch and not as_json:
+            console_of_output().clear()
+        if as_json:
+            echo_json([asdict(session) for session in sessions])
+        else:
+            print_sessions(sessions, results)
+        if not watch or not any(session.is_alive for session in sessions):
+            return
+        time.sleep(_WATCH_S)
 
 
 def print_sessions(sessions: Sequence[Session], results: Path) -> None:

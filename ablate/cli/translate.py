@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ablate.cli import options
+from ablate.cli.completion import run_names
 from ablate.cli.guard import guarded
 from ablate.cli.output import echo, echo_data
 
@@ -19,6 +20,7 @@ def translate(
         list[str],
         typer.Argument(
             metavar="RUN",
+            autocompletion=run_names,
             help=f"{options.TrainedRun} Of several runs the probabilities are averaged.",
         ),
     ],

@@ -1,0 +1,80 @@
+"""What a shell completes, and a status that is watched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ablate import api
+from ablate.cli import status as module
+from ablate.cli.app import app
+from tests.made_up_runs import EXPERIMENT, finish
+
+
+def completed(words: str) -> list[str]:
+    """Return what bash would complete the last word of a command line to."""
+    environment = {
+        "_ABLATE_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+    }
+    done = CliRunner().invoke(app, [], prog_name="ablate", env=environment)
+    return done.stdout.split()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("experiments").mkdir()
+    path = Path("experiments/pe.yaml")
+    path.write_text(EXPERIMENT, encoding="utf-8")
+    finish(path, Path("results"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", ["runs show", "inspect", "translate"])
+def test_names_of_runs_are_completed(folder: Path, command: str) -> None:
+    names = [f"pe:{row}:{seed}" for row in ("baseline", "none", "rms") for seed in (1, 2)]
+    assert completed(f"ablate {command} ") == names
+    assert completed(f"ablate {command} pe:n") == ["pe:none:1", "pe:none:2"]
+    assert completed(f"ablate {command} x") == []
+    assert completed(f"ablate {command} --results nowhere ") == []
+
+
+def test_names_of_rows_are_completed(folder: Path) -> None:
+    for command in ("run", "plan", "report"):
+        line = f"ablate {command} experiments/pe.yaml --only "
+        assert completed(line) == ["baseline", "none", "rms"]
+        assert completed(f"{line}r") == ["rms"]
+    Path("bad.yaml").write_text("modle: 1", encoding="utf-8")
+    assert completed("ablate run bad.yaml --only ") == []
+    assert completed("ablate run --only ") == []
+
+
+@pytest.mark.parametrize("option", ["--watch", ""])
+def test_a_status_is_watched_until_all_is_done(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = {
+        "experiment": "pe", "pid": 7, "host": "here", "updated": "now", "stage": "training 2 runs",
+        "n_tasks": 2, "seconds": 61.0, "running": [], "failures": [],
+    }  # fmt: skip
+    states: list[list[Any]] = [
+        [type("Session", (), {**session, "is_alive": True, "n_ended": n})] for n in (0, 1)
+    ]
+    states.append([])
+    slept: list[float] = []
+    monkeypatch.setattr(api, "status", lambda _: states.pop(0))
+    monkeypatch.setattr(module, "time", type("Time", (), {"sleep": slept.append}))
+    done = CliRunner().invoke(app, ["status", "--results", str(tmp_path), *option.split()])
+    assert done.exception is None, done.exc_info
+    lines = done.stdout.splitlines()
+    first = "pe, process 7 on here: training 2 runs, 0 of 2 done, at work for 1:01"
+    if option:
+        assert lines == [first, first.replace("0 of", "1 of"), f"nothing is at work on {tmp_path}"]
+        assert slept == [2.0, 2.0]
+    else:
+        assert (lines, slept) == ([first], [])
