@@ -126,8 +126,8 @@ def check_corpus(spec: Path | str) -> CorpusStatistics:
     else:  # published, and its references are as all score them
         of_text = [fault for fault in faults(text) if fault.name != "tokenised_references"]
     encoded = {"train": prepared.train, "dev": prepared.dev, **prepared.tests}
-    told = {f"{fault.split}: {fault.text}" for fault in of_text}
-    notes = tuple(note for note in prepared.text.notes if note not in told)
+    sentences = {f"{fault.split}: {fault.text}" for fault in of_text}
+    notes = tuple(note for note in prepared.text.notes if note not in sentences)
     return replace(_statistics(text, encoded), notes=notes, faults=tuple(of_text))
 
 

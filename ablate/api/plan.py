@@ -112,10 +112,12 @@ def _power(experiment: Experiment, records: Records) -> Power | None:
         return None
     if experiment.looks:
         level = sequential.levels(experiment.looks, n_rows)[-1]
-    found = power.detectable(compared.sd, n_rows, n_seeds, level)
+    detectable = power.detectable(compared.sd, n_rows, n_seeds, level)
     sizes = sorted({1.0, 0.5, experiment.negligible.bleu}, reverse=True)
-    seeds_for = {size: power.seeds_for(size, compared.sd, n_rows) for size in sizes if size < found}
-    return Power(compared.sd, compared.df, n_seeds, found, seeds_for)
+    seeds_for = {
+        size: power.seeds_for(size, compared.sd, n_rows) for size in sizes if size < detectable
+    }
+    return Power(compared.sd, compared.df, n_seeds, detectable, seeds_for)
 
 
 class _Planner:
@@ -133,7 +135,7 @@ class _Planner:
         self._fingerprints = Fingerprints()
         self._count = cache(ModelCounter().count)
         self.finished: Records = {}
-        self._vocabularies: dict[tuple[Choice, Choice], Vocabulary] = {}  # as found
+        self._vocabularies: dict[tuple[Choice, Choice], Vocabulary] = {}  # as detectable
         self._runs: dict[str, list[Run]] = {}
         self._trained: dict[RunSpec, RunSpec] = {}  # by what is trained, the first run
         for run in selection.runs:
@@ -147,11 +149,11 @@ class _Planner:
                 record = self._record(run)[1] or {}
                 self._note_vocabulary(run.spec, record.get("tokenizer", {}))
 
-    def _note_vocabulary(self, spec: RunSpec, found: Mapping[str, Any]) -> None:
+    def _note_vocabulary(self, spec: RunSpec, detectable: Mapping[str, Any]) -> None:
         """Note the vocabulary of a probe or run for all rows of its corpus and tokenizer."""
-        if "n_src" in found and "n_tgt" in found:
+        if "n_src" in detectable and "n_tgt" in detectable:
             self._vocabularies[_vocabulary_key(spec)] = Vocabulary(
-                int(found["n_src"]), int(found["n_tgt"]), _nominal(spec).is_joint
+                int(detectable["n_src"]), int(detectable["n_tgt"]), _nominal(spec).is_joint
             )
 
     def row(self, row: Row) -> PlannedRow:

@@ -54,8 +54,8 @@ def inspect(  # noqa: PLR0913 - one argument for every option of the command
     inspection = api.inspect(run, sentence, target, device=device, results=results)
     files = inspection.save(output)
     if as_json:
-        told = {"source": inspection.source, "translation": inspection.translation}
-        echo_json({**told, "files": list(map(str, files)), "remarks": list(inspection.remarks)})
+        texts = {"source": inspection.source, "translation": inspection.translation}
+        echo_json({**texts, "files": list(map(str, files)), "remarks": list(inspection.remarks)})
         return
     for path in files:
         echo(path)

@@ -57,8 +57,17 @@ class Metric(Part, slot="metric"):
         return ""
 
 
+class _OfAnyReferences(Metric):
+    """A metric that takes one or more references of each sentence."""
+
+    def score(
+        self, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
+    ) -> float:
+        return self.score_by_all(sources, hypotheses, [references])
+
+
 @register("bleu", source="Post 2018, arXiv:1804.08771; sacreBLEU", formula="BLEU of tokens, cased")
-class Bleu(Metric):
+class Bleu(_OfAnyReferences):
     """BLEU of sacreBLEU, which every run has and by which rows are compared.
 
     Args:
@@ -70,11 +79,6 @@ class Bleu(Metric):
     def __init__(self, *, tokenize: Tokenizer | None = None) -> None:
         super().__init__()
         self.tokenize = tokenize or "13a"
-
-    def score(
-        self, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
-    ) -> float:
-        return self.score_by_all(sources, hypotheses, [references])
 
     def score_by_all(
         self,
@@ -100,13 +104,8 @@ class Bleu(Metric):
     source="Popović 2015, W15-3049; sacreBLEU",
     formula="F score of character n-grams, n = 1 ... 6, recall twice as important",
 )
-class Chrf(Metric):
+class Chrf(_OfAnyReferences):
     """chrF2 of sacreBLEU, which every run has."""
-
-    def score(
-        self, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
-    ) -> float:
-        return self.score_by_all(sources, hypotheses, [references])
 
     def score_by_all(
         self,

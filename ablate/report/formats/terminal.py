@@ -51,9 +51,9 @@ class Terminal(TableFormat):
         for at, grid in enumerate(grids):
             grid_lines = [*grid.lines()][1 if at else 0 :]  # one rule between two blocks
             lines += [face(_BOLD, text) if is_bold else text for text, is_bold in grid_lines]
-        shown = table.footnotes if self.has_all_notes else _vital(table.footnotes)
-        texts = [f"{note.label}: {note.text}" for note in shown]
-        if others := [note.label for note in table.footnotes if note not in shown]:
+        notes = table.footnotes if self.has_all_notes else _vital(table.footnotes)
+        texts = [f"{note.label}: {note.text}" for note in notes]
+        if others := [note.label for note in table.footnotes if note not in notes]:
             more = and_list(others, _MOST_LABELS)
             texts.append(f"{counted(len(others), 'more note')} (--notes, or table.md): {more}")
         for text in texts:
