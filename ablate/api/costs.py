@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,16 +15,13 @@ from ablate.config import ModelSpec
 from ablate.config.experiment import slot_of
 from ablate.contracts.tiny import companions
 from ablate.data.batches import Batch
-from ablate.data.cache import cache_folder, sealed, unsealed
 from ablate.data.tokenizer import PAD
-from ablate.errors import DataError
-from ablate.hashing import sha256_of_text
 from ablate.measuring.counts import FlopCounter
 from ablate.model import assemble
 from ablate.parts.embedding import Vocabulary
-from ablate.registry import Entry, RefusedError, slots
-from ablate.runner import provenance
-from ablate.writing import write_whole
+from ablate.registry import Entry, RefusedError
+
+FILE = Path(__file__).with_suffix(".json")
 
 BASE: Mapping[str, Any] = {
     "dims": {"d_model": 512, "n_heads": 8, "max_len": 256},
@@ -80,23 +77,11 @@ class ModelCounter:
 
 
 class Costs:
-    """Counts parts, each model once; caches the counts of this package's own parts.
+    """Counts parts, each model once; the counts of this package's own parts come with it."""
 
-    The key of the cache is the hash of the code.
-    """
-
-    def __init__(self) -> None:
+    def __init__(self, counts: Mapping[str, _Counts | None] | None = None) -> None:
         self._counter = ModelCounter()
-        key = sha256_of_text(f"{provenance.code_digest()} {torch.__version__}")[:16]
-        self._file = cache_folder("costs") / f"{key}.json"
-        self._cached: dict[str, _Counts | None] = {}
-        with suppress(OSError, UnicodeDecodeError, DataError):
-            cached = json.loads(unsealed(self._file.read_text(encoding="utf-8")))
-            self._cached = {
-                key: counts and (counts[0], counts[1]) for key, counts in cached.items()
-            }
-        self._counts = dict(self._cached)
-        self._of_plugins: set[str] = set()  # the keys of models with parts of plugins
+        self.counts = dict(shipped() if counts is None else counts)
 
     def of(self, entry: Entry, choice: Any) -> Cost | None:
         """Return the cost of a part; None if it is no part of a model, or no model accepts it.
@@ -114,33 +99,27 @@ class Costs:
             return Cost(counts[0], counts[0] - params, counts[1], counts[1] - flops, paths)
         return None
 
-    def keep(self) -> None:
-        """Add new counts to the cache, if it is writable."""
-        own = {key: counts for key, counts in self._counts.items() if key not in self._of_plugins}
-        if own != self._cached:
-            with suppress(OSError):
-                write_whole(self._file, sealed(json.dumps(own)))
-            self._cached = own
-
     def _count(self, choices: _Choices, entry: Entry) -> _Counts | None:
         """Return the counts of the base model with some choices; None if they are refused."""
         changes = {slot: choice for slot, choice in choices.items() if choice != _default(slot)}
         key = json.dumps(changes, sort_keys=True)
-        if key not in self._counts:
+        if key not in self.counts:
             try:
                 spec = ModelSpec.model_validate({**BASE, **changes})
-                self._counts[key] = self._counter.count(spec, VOCABULARY)
+                self.counts[key] = self._counter.count(spec, VOCABULARY)
             except RefusedError:
-                self._counts[key] = None
+                self.counts[key] = None
             except (Exception, SystemExit):
                 if entry.origin is None:
                     raise
-                self._counts[key] = None  # a plugin's part is listed even if it fails
-            names = {s: c if isinstance(c, str) else c["name"] for s, c in changes.items()}
-            modules = {slots()[slot][name].cls.__module__ for slot, name in names.items()}
-            if not all(module.startswith("ablate.") for module in modules):
-                self._of_plugins.add(key)
-        return self._counts[key]
+                self.counts[key] = None  # a plugin's part is listed even if it fails
+        return self.counts[key]
+
+
+def shipped() -> dict[str, _Counts | None]:
+    """Return the counts that come with this package: ``python -m tests.costs`` writes them."""
+    known = json.loads(FILE.read_text(encoding="utf-8"))
+    return {key: counts and (counts[0], counts[1]) for key, counts in known.items()}
 
 
 def _default(slot: str) -> str:

@@ -102,7 +102,6 @@ def parts(
     """
     lister = _Lister(_MeasuredParts(measured, Path(results)))
     listed = [lister.listing(entry) for entry in _entries(slots(), slot, name)]
-    lister.costs.keep()
     order = {slot: number for number, slot in enumerate(lister.paths)}
     listed.sort(key=lambda part: (order.get(part.slot, len(order)), not part.is_default, part.name))
     return tuple(listed)
