@@ -268,7 +268,9 @@ def _example_of(option: Mapping[str, Any], name: str, schema: Mapping[str, Any])
         items = enumerate(option["prefixItems"], start=1)
         return [_example_of(item, f"{name}.{n}", schema) for n, item in items]
     if "items" in option:
-        return [_example_of(option["items"], name, schema)]
+        n_items = option.get("minItems", 1)
+        names = [f"{name}.{n}" for n in range(1, n_items + 1)] if n_items > 1 else [name]
+        return [_example_of(option["items"], each, schema) for each in names]
     if option.get("type") == "object":
         return {name: _example_of(_value_schema(option), name, schema)}
     bounds = [option[key] + 1 for key in ("minimum", "exclusiveMinimum") if key in option]

@@ -96,5 +96,5 @@ def test_records_name_the_code_that_was_loaded(folder: Path, cache: Path, tmp_pa
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "2 of 2 runs (baseline, none) were not made by this code" in done.stderr
+    assert "2 of 2 runs (baseline and none) were not made by this code" in done.stderr
     assert "the code has changed since" in done.stderr

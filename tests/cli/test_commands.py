@@ -55,7 +55,10 @@ def test_wrong_input_ends_with_2_and_a_sentence(
 ) -> None:
     done = ablate(*words)
     assert done.returncode == 2, done.stderr
-    assert done.stdout == ""
+    if "--json" in words:
+        assert re.search(reason, json.loads(done.stdout)["errors"][0]["message"])
+    else:
+        assert done.stdout == ""
     assert re.search(reason, done.stderr)
     assert "Traceback" not in done.stderr
 

@@ -252,7 +252,7 @@ def test_another_engine_computes_the_same_under_a_hash_of_its_own(
     words += ["--set", "training.batch_tokens=3000"]  # from here on batches may be done in shards
     curves = []
     for engine in ("eager", "data_parallel"):
-        done = ablate(*words, "--engine", engine, "--results", f"{engine}/results")
+        done = ablate(*words, "--engine", engine, "--results", f"{engine}/results", "--notes")
         assert done.returncode == 0, done.stderr
         assert f"{engine} engine, " in done.stdout
         (record,) = records_of(folder / engine).values()
