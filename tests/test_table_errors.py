@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from ablate.analysis.comparison import compare
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+RESULTS = BENCHMARKS.parent / "results" / "benchmarks"
 
 
 @pytest.fixture
@@ -71,3 +73,16 @@ def test_holm_is_the_textbooks(simulation: object) -> None:
                 break
             expected[at] = True
         assert ours.tolist() == expected
+
+
+def test_the_page_has_the_numbers_of_the_simulated_looks() -> None:
+    record = json.loads((RESULTS / "looks.json").read_text(encoding="utf-8"))
+    page = (BENCHMARKS.parent / "docs" / "statistics.md").read_text(encoding="utf-8")
+    for each in record["settings"]:
+        shares = [f"{each[key]:.2%}" for key in ("wrong", "missed")]
+        keys = ("decided", "decided_by_all_seeds", "runs")
+        shares += [f"{each[key]:.0%}" for key in keys]
+        assert f"| {' | '.join([each['name'], str(each['rows']), *shares])} |" in page
+        if each["rows"] < 100 and not each["collapsing"]:
+            most = 0.08 if each["spread"] else 0.055
+            assert each["wrong"] < most
