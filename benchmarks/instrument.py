@@ -7,7 +7,8 @@ trains the same rows with the same seeds, which no study uses. Of the pooled err
 how many seeds four rows need until a difference of 1% of the baseline's BLEU is found with 80%
 power; times the processor time of a run, this is the recipe's figure of merit. Measured recipes are
 read from the record (results/benchmarks/instrument.json), and others added to it: an interrupted
-call goes on, also in the middle of a recipe, whose runs are kept in --results.
+call goes on, also in the middle of a recipe, whose runs are kept in --results. Processor times of
+recipes compare only where ``cpu`` is the same.
 """
 
 from __future__ import annotations
@@ -124,6 +125,7 @@ def measure(name: str, rows: Sequence[str], results: Path, jobs: int) -> dict[st
         "rows": scores,
         "cpu_seconds": round(spent[name] / n_runs, 2),
         "sd_of_sentences": round(math.sqrt(float(influence.mean())), 3),
+        "cpu": records.origin("cpu")["hardware"]["cpu_kind"],
     }
 
 
