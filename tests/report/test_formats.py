@@ -321,3 +321,18 @@ def test_without_all_notes_the_vital_ones_stand_under_the_answer_and_the_table(
     text = render(many, "terminal", 100, has_all_notes=False)
     assert "n4: x\n3 more notes (--notes, or table.md): n5, n6 and n7\n" in text
     assert "more note" not in render(many, "terminal", 100)
+
+
+def test_many_options_share_a_column_in_markdown(tmp_path: Path) -> None:
+    """Columns of which each row fills one are mostly empty."""
+    changes = {
+        "rms": "model.norm: rms", "pre": "model.residual: pre", "one": "model.dims.n_heads: 1",
+        "flat": "model.scaling: none", "few": "training.steps: 5",
+    }  # fmt: skip
+    for n, is_joined in ((4, False), (5, True)):
+        rows = "".join(f"\n  {name}: {{{change}}}" for name, change in [*changes.items()][:n])
+        experiment = made_up.experiment(tmp_path, rows)
+        text = render(tabulate(experiment, made_up.records(experiment)), "markdown")
+        head = next(line for line in text.splitlines() if line.startswith("| "))
+        assert ("| changes " in head) is is_joined
+        assert ("| norm=rms " in text) is is_joined

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 
 from ablate.report.formats import TableFormat
-from ablate.report.table import Table, aligned
+from ablate.report.table import Table, aligned, joined_changes
 
 _ESCAPED = str.maketrans(
     {character: f"\\{character}" for character in "\\`*[]|~#"} | {"<": "&lt;", ">": "&gt;"}
 )
 _LOOSE_UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")  # may begin or end emphasis
+_MOST_CHANGES = 4
+"""Columns of changed paths; more are mostly empty, and share one."""
 
 
 class Markdown(TableFormat):
@@ -22,7 +24,8 @@ class Markdown(TableFormat):
 
     def text(self, table: Table) -> str:
         question = [f"{_escaped(table.question)}", ""] if table.question else []
-        blocks = [line for block in table.blocks for line in (*_grid(block), "")]
+        joined = [joined_changes(block, _MOST_CHANGES) for block in table.blocks]
+        blocks = [line for block in joined for line in (*_grid(block), "")]
         notes = [f"- **{_escaped(n.label)}**: {_escaped(n.text)}" for n in table.footnotes]
         answer = [f"**{_escaped(table.conclusion)}**", ""] if table.conclusion else []
         head = [f"## {_escaped(table.name)}", "", *question, *answer]
