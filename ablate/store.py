@@ -60,9 +60,10 @@ class Store:
                 "control character, or bytes that are not UTF-8; name another with --results"
             )
         self.results = results
+        self._runs = results / "runs"
 
     def path(self, run: str) -> Path:
-        return self.results / "runs" / run
+        return self._runs / run
 
     def probe_path(self, key: str) -> Path:
         return self.results / "probes" / f"{key}.json"
@@ -343,4 +344,6 @@ def parse(text: bytes, check: Check) -> dict[str, Any]:
                 f"is not what was written: it is damaged, or edited (without its key "
                 f"'{_DIGEST}' it is read as it is)"
             )
-    return printable_content(check(content))
+    content, written = check(content), text.decode(errors="replace")
+    is_printable = "\\" not in written and not CONTROL.search(written)  # no escape, so no need to
+    return content if is_printable else printable_content(content)  # visit each of its texts

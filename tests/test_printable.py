@@ -26,7 +26,7 @@ from ablate.console import Console
 from ablate.errors import SpecError
 from ablate.printable import CONTROL, json_text, printable, printable_content
 from ablate.report import FORMATS
-from ablate.store import Store
+from ablate.store import Store, parse
 from ablate.writing import csv_rows, csv_text
 from tests.made_up_runs import EXPERIMENT, finished
 
@@ -44,6 +44,14 @@ def test_control_characters_are_shown() -> None:
     assert printable(SHOWN) == SHOWN
     assert printable("\udc80") == r"\udc80"
     assert printable_content({EVIL: [EVIL, 1, None]}) == {SHOWN: [SHOWN, 1, None]}
+
+
+@pytest.mark.parametrize("character", CONTROL.findall(EVIL))
+def test_a_stored_text_is_printable(character: str) -> None:
+    check: Any = dict
+    for are_escaped in (True, False)[: 1 + (character >= " ")]:  # below a space, JSON escapes all
+        text = json.dumps({character: [character]}, ensure_ascii=are_escaped)
+        assert parse(text.encode(), check) == {printable(character): [printable(character)]}
 
 
 def test_json_with_control_characters_is_json() -> None:

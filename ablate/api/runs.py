@@ -230,8 +230,7 @@ def _every_run(store: Store, needed: dict[str, set[str]]) -> list[StoredRun]:
         is_link = folder.is_symlink()
         content = [] if is_link or not folder.is_dir() else _entries(folder.path)
         names = {entry.name for entry in content}
-        has_text = any(name.startswith("hypotheses.") for name in names)
-        is_run = has_text or names <= {"lock"} or not names.isdisjoint(_FILES)
+        is_run = names <= {"lock"} or not names.isdisjoint(_FILES) or any(map(_is_text, names))
         if not _HASH.fullmatch(folder.name) or not (is_link or (folder.is_dir() and is_run)):
             continue
         try:
@@ -249,10 +248,14 @@ def _every_run(store: Store, needed: dict[str, set[str]]) -> list[StoredRun]:
             finished=heading.finished,
             n_bytes=sum(map(_n_bytes, content)),
             experiments=tuple(name for name, hashes in needed.items() if folder.name in hashes),
-            is_at_work=any(entry.name == "lock" and _is_locked(entry.path) for entry in content),
+            is_at_work="lock" in names and _is_locked(f"{folder.path}/lock"),
         )
         every_run.append(run)
     return sorted(every_run, key=lambda run: (run.experiment or "", run.row or "", run.seed or 0))
+
+
+def _is_text(name: str) -> bool:
+    return name.startswith("hypotheses.")
 
 
 def _entries(folder: Path | str) -> list[os.DirEntry[str]]:
