@@ -13,6 +13,7 @@ from ablate.api.corpora import (
     show_corpus,
 )
 from ablate.api.doctor import CheckResult, Diagnosis, doctor
+from ablate.api.documents import schema
 from ablate.api.gate import Blessed, Gated, bless, gate
 from ablate.api.init import init
 from ablate.api.inspect import Inspection, inspect
@@ -24,7 +25,6 @@ from ablate.api.runs import StoredRun, collect_garbage, remove, runs, show_run
 from ablate.api.status import RunningTask, Session, status
 from ablate.api.study import Experiment, Study
 from ablate.api.translate import LoadedRun, Translation, Translator, decoded, load_run, translate
-from ablate.config import schema
 from ablate.data.faults import Fault
 from ablate.measuring.attention import AttentionMap
 from ablate.report.comparison import Compared, MatchedRow

@@ -47,6 +47,7 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
         Path | None, typer.Option(metavar="FILE", help="Also write the verdicts as JUnit XML.")
     ] = None,
     as_json: options.AsJson = False,
+    progress: options.ProgressForm = "auto",
     seeds: options.Seeds = None,
     device: options.Device = "auto",
     jobs: options.Jobs = None,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from contextlib import redirect_stderr
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -124,6 +126,24 @@ Engine = Annotated[
         help="How training steps are executed. All engines compute the same function, but may draw "
         "other dropout masks. [b]fully_sharded[/b] is for experiments with "
         "[b]devices_per_run[/b]: the devices split the weights from the start.",
+    ),
+]
+
+
+def _stream_events(context: typer.Context, form: str) -> str:
+    if form == "json":
+        from ablate.console import EventStream
+
+        context.with_resource(redirect_stderr(EventStream(sys.stderr)))
+    return form
+
+
+ProgressForm = Annotated[
+    Literal["auto", "json"],
+    _execution(
+        "--progress",
+        callback=_stream_events,
+        help="Print progress and messages for people, or as JSON, an object a line.",
     ),
 ]
 NoProbe = Annotated[bool, _measurement("--no-probe", help="Do not measure speed and memory.")]

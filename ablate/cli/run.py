@@ -21,6 +21,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     no_figures: options.NoFigures = False,
     notes: options.Notes = False,
     as_json: options.AsJson = False,
+    progress: options.ProgressForm = "auto",
     log: options.Log = None,
     plugins: options.Plugins = None,
     device: options.Device = "auto",

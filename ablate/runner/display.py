@@ -1,4 +1,4 @@
-"""What is shown while runs go on: a live table in a terminal, plain lines elsewhere."""
+"""What is shown while runs go on: a live table in a terminal, plain lines or events elsewhere."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any, TextIO, cast
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -14,6 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ablate.console import EventStream
 from ablate.runner.devices import Device
 from ablate.runner.task import STARTING, Heartbeat, ProgressListener, Silence, Task
 from ablate.training import Progress
@@ -255,8 +257,53 @@ class LiveDisplay(Display):
         return "  ".join([f"{bar:╌<{room}}", step, loss, *more, speed, left])
 
 
+class EventDisplay(Display):
+    """An event for every call; of heartbeats in the same phase, one a second."""
+
+    def __init__(self, stream: EventStream, timer: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(Console(file=cast(TextIO, stream)), timer)
+        self._stream = stream
+        self._next: dict[str, float] = {}  # when the next heartbeat of each task is due
+
+    def expect(self, tasks: Sequence[Task], what: str, n_at_once: int) -> None:
+        super().expect(tasks, "", n_at_once)
+        self._stream.emit("tasks", text=what, n_tasks=len(tasks), n_at_once=n_at_once)
+
+    def started(self, task: Task, device: Device) -> None:
+        super().started(task, device)
+        self._emit("started", task, device=str(device))
+
+    def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
+        running = self._running[task.key]
+        is_due = self._timer() >= self._next.get(task.key, 0.0)
+        is_new = is_due or running.is_stalled or heartbeat.phase != running.heartbeat.phase
+        running.heartbeat, running.is_stalled = heartbeat, False
+        if is_new:
+            self._next[task.key] = self._timer() + 1.0
+            progress = {} if heartbeat.progress is None else asdict(heartbeat.progress)
+            self._emit("progress", task, phase=heartbeat.phase, **progress)
+
+    def stalled(self, task: Task, silence: Silence) -> None:
+        self._running[task.key].is_stalled = True
+        phase = self._running[task.key].heartbeat.phase
+        self._emit("stalled", task, phase=phase, **asdict(silence), log=str(task.log))
+
+    def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
+        with self._lock:
+            self._n_ended += 1
+            seconds = self._timer() - self._running.pop(task.key).since
+        fields = {"text": outcome, "is_good": is_good, "seconds": seconds}
+        self._emit("ended", task, **fields, n_ended=self._n_ended, n_tasks=self._n_tasks)
+
+    def _emit(self, event: str, task: Task, **fields: Any) -> None:
+        names = {"experiment": task.experiment, "row": task.variant, "seed": task.seed}
+        self._stream.emit(event, action=task.action, **names, run=task.key, **fields)
+
+
 def display(console: Console) -> Display:
-    """Return the display that suits a console: live on a terminal, else plain."""
+    """Return the display that suits a console: for an event stream, for a terminal, or plain."""
+    if isinstance(console.file, EventStream):
+        return EventDisplay(console.file)
     kind = LiveDisplay if console.is_terminal else PlainDisplay
     return kind(console)
 

@@ -11,10 +11,15 @@ from typing import Any
 
 import pytest
 import typer
+from jsonschema import Draft202012Validator, ValidationError
 from typer.testing import CliRunner
 
+from ablate import api
+from ablate.api.documents import DOCUMENTS
 from ablate.cli.app import app
+from ablate.errors import SpecError
 from ablate.registry import temporary_registrations
+from tests.documents import assert_described
 from tests.made_up_runs import EXPERIMENT, finished
 
 ROOT = Path(__file__).parents[2]
@@ -31,8 +36,12 @@ def commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def called(*words: str) -> tuple[int, Any]:
+    """Return the exit status and what was printed, which its schema describes to the last key."""
     done = CliRunner().invoke(app, [*words, "--json"])
-    return done.exit_code, json.loads(done.stdout)
+    printed = json.loads(done.stdout)
+    name = " ".join(words[:2]) if " ".join(words[:2]) in DOCUMENTS else words[0]
+    assert_described(printed, "errors" if "errors" in printed and done.exit_code else name)
+    return done.exit_code, printed
 
 
 def test_every_command_has_the_option() -> None:
@@ -41,6 +50,22 @@ def test_every_command_has_the_option() -> None:
         for name, command in commands(typer.main.get_command(app))
     }
     assert {name for name, has_it in having.items() if not has_it} == WITHOUT
+    others = {"gate --bless", "errors", "events", "runs show"}
+    assert set(DOCUMENTS) == {name for name, has_it in having.items() if has_it} | others
+
+
+def test_a_schema_is_valid_and_strict() -> None:
+    for name in DOCUMENTS:
+        schema = api.schema(name)
+        Draft202012Validator.check_schema(schema)
+        assert schema["title"] == f"ablate {name}"
+    definitions = {"$defs": api.schema("run")["$defs"]}
+    validator = Draft202012Validator({"$ref": "#/$defs/DifferenceContent", **definitions})
+    unknown = dict.fromkeys(("estimate", "se", "df", "interval", "single", "sentences", "p"))
+    with pytest.raises(ValidationError, match="'verdict' is a required property"):
+        validator.validate(unknown | {"n": 0, "won": 0, "method": None})
+    with pytest.raises(SpecError, match="no document is called 'runs lst'; did you mean 'runs"):
+        api.schema("runs lst")
 
 
 def test_all_mistakes_of_an_experiment_are_listed(tmp_path: Path) -> None:
@@ -102,6 +127,36 @@ def test_what_a_command_prints_is_one_document(tmp_path: Path) -> None:
     assert {(each["slot"], each["is_kept"]) for each in checked["findings"]} == {("norm", True)}
     _, compared = called("compare", str(file), str(file), *results)
     assert compared["schema"] == 1
+    _, planned = called("plan", str(file), *results, "--device", "cpu")
+    assert (planned["schema"], planned["n_missing"]) == (1, 0)
+    assert called("status", *results) == (0, [])
+    _, parts = called("parts", "norm")
+    assert "rms" in {part["name"] for part in parts}
+    assert called("corpora", "check", str(file))[0] == 0
+    done = CliRunner().invoke(app, ["runs", "show", run, *results])
+    assert_described(json.loads(done.stdout), "runs show")
+
+
+@pytest.mark.e2e
+def test_progress_is_an_event_a_line(tmp_path: Path) -> None:
+    (tmp_path / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")
+    command = [sys.executable, "-m", "ablate.cli", "run", "pe.yaml", "--no-probe", "--no-figures"]
+    command += ["--device", "cpu", "--seeds", "1", "--only", "none", "--progress", "json"]
+    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    events = list(map(json.loads, done.stderr.splitlines()))
+    for event in events:
+        assert_described(event, "events")
+    kinds = [event["event"] for event in events]
+    assert (kinds[0], kinds[-1]) == ("tasks", "remark")
+    assert kinds.count("started") == kinds.count("ended") == 1
+    (ended,) = (event for event in events if event["event"] == "ended")
+    assert (ended["row"], ended["seed"], ended["is_good"]) == ("none", 1, True)
+    results = tmp_path / "results"
+    inspected = called(
+        "inspect", ended["run"], "--results", str(results), "--output", str(tmp_path / "figures")
+    )
+    assert inspected[0] == 0
+    assert {Path(file).suffix for file in inspected[1]["files"]} == {".svg", ".png", ".csv"}
 
 
 @pytest.mark.e2e

@@ -19,6 +19,7 @@ from ablate.doctor import CheckResult, Diagnosis, examine
 from ablate.doctor.examination import Check, run_in_process
 from ablate.doctor.results import Target, broken, not_applicable, ok, warning
 from ablate.errors import AblateError
+from tests.documents import assert_described
 from tests.test_processes import is_alive
 
 ECHO = (
@@ -126,6 +127,7 @@ def test_each_check_has_a_line_and_a_value(doctor: Callable[..., tuple[int, str]
     report = json.loads(output)
     assert (status, report["is_fit"]) == (1, False)
     assert report["checks"] == [asdict(result) for result in RESULTS]
+    assert_described(report, "doctor")
 
 
 def test_a_fit_machine_ends_with_0(doctor: Callable[..., tuple[int, str]]) -> None:

@@ -22,12 +22,14 @@ from ablate.errors import SpecError, StoreError
 from ablate.gate.bless import BlessingError
 from ablate.gate.check import CheckVerdict
 from ablate.gate.reference import read
+from ablate.printable import SCHEMA
 from ablate.report.gate import gate_text, junit
 from ablate.runner import provenance
 from ablate.runner.backends.contract import BackendRequest
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device
 from ablate.store import Store
+from tests.documents import assert_described
 
 EXPERIMENT = """\
 corpus: {name: synthetic, size: 200}
@@ -198,7 +200,7 @@ def test_too_few_seeds_are_refused(bench: Bench) -> None:
 
 
 def test_a_run_that_failed_is_a_verdict_with_its_reason(bench: Bench) -> None:
-    bench.bless()
+    assert_described({"schema": SCHEMA, **bench.bless().to_json()}, "gate --bless")
     files = bench.store.results.glob("runs/*/record.json")
     records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     record = next(r for r in records if (r["variant"], r["seed"]) == ("baseline", 7))
@@ -208,6 +210,7 @@ def test_a_run_that_failed_is_a_verdict_with_its_reason(bench: Bench) -> None:
     assert set(failures(gated)) == {"bleu", "none"}
     reason = "baseline with seed 7 diverged: the loss became NaN"
     assert set(failures(gated).values()) == {reason}
+    assert_described({"schema": SCHEMA, **gated.to_json()}, "gate")
 
 
 def test_where_nothing_may_be_trained_what_is_missing_is_named(bench: Bench) -> None:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import io
+import json
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from ablate.console import EventStream
 from ablate.runner.devices import Device
-from ablate.runner.display import Display, LiveDisplay, PlainDisplay, display
+from ablate.runner.display import Display, EventDisplay, LiveDisplay, PlainDisplay, display
 from ablate.runner.task import Heartbeat, Silence, Task
 from ablate.wording import format_duration
 from tests.runner.conftest import Clock, MakeTask, training_at
 
 CPU = Device("cpu")
+AT_WORK = {"n_steps": 100, "loss": 3.21, "dev_nll": None, "tokens_per_second": 12345.6}
+AT_WORK |= {"seconds_left": 30.0}
+SILENT = {"seconds": 130.0, "seconds_left": 120.0}
 
 
 def _console(*, is_terminal: bool = False) -> Console:
@@ -42,6 +48,53 @@ def watch() -> Clock:
 def test_a_terminal_gets_the_live_table_and_a_pipe_gets_lines() -> None:
     assert type(display(_console(is_terminal=True))) is LiveDisplay
     assert type(display(_console())) is PlainDisplay
+
+
+def test_an_event_stream_gets_a_json_object_for_every_call(watch: Clock, task: MakeTask) -> None:
+    out, job = io.StringIO(), task("none")
+    shown = display(Console(file=EventStream(out)))  # type: ignore[arg-type]  # as sys.stderr is
+    assert isinstance(shown, EventDisplay)
+    shown = EventDisplay(EventStream(out), watch)
+    shown.expect([job], "training 1 run, 1 at a time", 1)
+    shown.started(job, CPU)
+    for watch.now in (1.0, 1.2, 2.4):  # the second follows too closely
+        shown.heartbeat(job, training_at(int(10 * watch.now)))
+    shown.stalled(job, Silence(130.0, 120.0))
+    for phase in ("reading", "reading", "measuring"):
+        shown.heartbeat(job, Heartbeat("none", phase))
+    shown.note("a remark\nof two lines")
+    shown.ended(job, "done, BLEU test 34.50", is_good=True)
+    events = [json.loads(line) for line in out.getvalue().splitlines()]
+    names = {"action": "train", "experiment": "pe", "row": "none", "seed": 1, "run": job.key}
+    for event in events:
+        assert event.pop("schema") == 1
+        assert event.pop("time")[-6:] == "+00:00"
+        if event["event"] not in ("tasks", "remark"):
+            assert {key: event.pop(key) for key in names} == names
+    expected: list[dict[str, Any]] = [
+        {"event": "tasks", "text": "training 1 run, 1 at a time", "n_tasks": 1, "n_at_once": 1},
+        {"event": "started", "device": "cpu"},
+        *({"event": "progress", "phase": "training", "step": n, **AT_WORK} for n in (10, 24)),
+        {"event": "stalled", "phase": "training", **SILENT, "log": str(job.log)},
+        {"event": "progress", "phase": "reading"},
+        {"event": "progress", "phase": "measuring"},
+        {"event": "remark", "text": "a remark\nof two lines"},
+        {"event": "ended", "text": "done, BLEU test 34.50", "is_good": True, "seconds": 2.4}
+        | {"n_ended": 1, "n_tasks": 1},
+    ]
+    assert events == expected
+
+
+def test_what_is_printed_to_an_event_stream_is_a_remark() -> None:
+    out = io.StringIO()
+    stream = EventStream(out)
+    print("\x1b[1mbold\x1b[0m", "of two pieces", file=stream)
+    print(file=stream)
+    stream.write("no end")
+    stream.emit("progress", loss=float("nan"), dev_nll=float("-inf"), step=3)
+    events = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [event.get("text") for event in events] == ["bold of two pieces", None]
+    assert [events[1][key] for key in ("loss", "dev_nll", "step")] == [None, None, 3]
 
 
 def test_lines_tell_of_start_progress_and_end(watch: Clock, task: MakeTask) -> None:

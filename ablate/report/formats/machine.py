@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from typing_extensions import TypedDict
+
 from ablate.analysis.comparison import Difference
 from ablate.analysis.statistics import LEVEL, Interval
 from ablate.analysis.summary import STATUSES, Rounds, Speed, is_measured_once
@@ -18,6 +20,92 @@ from ablate.report.formats import TableFormat
 from ablate.report.results import Results
 from ablate.report.table import ALL, COMPACT, Line, Table
 from ablate.writing import csv_text
+
+Ends = list[float] | None
+"""The ends of an interval."""
+
+
+class ErrorContent(TypedDict):
+    """The error model of one metric; ``detectable`` is found with a probability of 80%."""
+
+    sd: float | None
+    df: float | None
+    critical: float | None
+    detectable: Ends
+    departed: list[str]
+    sharing: list[str]
+    diverged: list[str]
+
+
+class MetricContent(TypedDict):
+    """One metric of a row; the mean of a perplexity is exp of the mean NLL."""
+
+    mean: float | None
+    sd: float | None
+    n: int
+    values: dict[str, float | None]
+
+
+class DifferenceContent(TypedDict):
+    """A row less the baseline: ``interval`` holds together with those of all rows."""
+
+    estimate: float | None
+    n: int
+    won: int
+    method: str | None
+    se: float | None
+    df: float | None
+    interval: Ends
+    single: Ends
+    sentences: Ends
+    p: float | None
+    verdict: str | None
+
+
+class SpeedContent(TypedDict):
+    """A speed or memory whose rows took turns."""
+
+    polished: float | None
+    ratio: float | None
+    ratio_interval: Ends
+    median: float | None
+    sd: float | None
+    n: int
+    values: list[float]
+    session: str
+
+
+class RowContent(TypedDict):
+    """One row; what is given by seed has seeds as keys."""
+
+    name: str
+    is_baseline: bool
+    changes: dict[str, Any]
+    outcomes: dict[str, str]
+    decided_at: int | None
+    errors: dict[str, str]
+    metrics: dict[str, MetricContent]
+    differences: dict[str, DifferenceContent]
+    speeds: dict[str, SpeedContent]
+    published: dict[str, float]
+
+
+class TableContent(TypedDict):
+    """A table; ``errors`` are by metric, and the first row is the baseline."""
+
+    experiment: str
+    question: str | None
+    seeds: list[int]
+    looks: list[int]
+    trial: list[str]
+    level: float
+    negligible: dict[str, float]
+    conclusion: str | None
+    published: dict[str, Any] | None
+    errors: dict[str, ErrorContent]
+    rows: list[RowContent]
+    footnotes: list[dict[str, str]]
+
 
 _BRIEF = re.compile(  # the columns that most readers of a CSV want
     r"row|trial|(change|runs|published|signature)\..+|params\.total\.mean|flops\.train\.mean|dev\.nll\.mean"
@@ -106,7 +194,7 @@ class Json(TableFormat):
     def text(self, table: Table) -> str:
         results = _results(table)
         published = results.published
-        errors = {
+        errors: dict[str, ErrorContent] = {
             name: {
                 "sd": compared.sd,
                 "df": compared.df,
@@ -118,8 +206,7 @@ class Json(TableFormat):
             }
             for name, compared in results.comparisons.items()
         }
-        content = {
-            "schema": SCHEMA,
+        content: TableContent = {
             "experiment": table.name,
             "question": table.question,
             "seeds": list(table.seeds),
@@ -133,7 +220,7 @@ class Json(TableFormat):
             "rows": [_object(results, line) for line in table.lines],
             "footnotes": [{"label": note.label, "text": note.text} for note in table.footnotes],
         }
-        return json_of(content)
+        return json_of({"schema": SCHEMA, **content})
 
 
 def json_of(content: Any) -> str:
@@ -200,7 +287,7 @@ def _flat(name: str, difference: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _difference(results: Results, row: str, metric: str) -> dict[str, Any]:
+def _difference(results: Results, row: str, metric: str) -> DifferenceContent:
     """Return all that is known of a difference; the same names whatever is known."""
     known, verdict = results.difference(row, metric), results.verdict(row, metric)
     each = known or Difference(None, 0, 0, "none")
@@ -208,7 +295,7 @@ def _difference(results: Results, row: str, metric: str) -> dict[str, Any]:
         "estimate": _finite(each.estimate),
         "n": each.n,
         "won": each.n_won,
-        "method": known and known.method,
+        "method": known.method if known else None,
         "se": each.standard_error,
         "df": each.df,
         "interval": _ends(each.simultaneous),
@@ -232,9 +319,9 @@ def _by_rounds(name: str, rounds: Rounds | None, speed: Speed | None) -> dict[st
     }
 
 
-def _object(results: Results, line: Line) -> dict[str, Any]:
+def _object(results: Results, line: Line) -> RowContent:
     summary = line.summary
-    metrics = {
+    metrics: dict[str, MetricContent] = {
         name: {
             "mean": each.mean,
             "sd": None if is_measured_once(name) else each.sd,
@@ -243,7 +330,7 @@ def _object(results: Results, line: Line) -> dict[str, Any]:
         }
         for name, each in summary.metrics.items()
     }
-    speeds = {}
+    speeds: dict[str, SpeedContent] = {}
     for name, rounds in summary.rounds.items():
         speed = summary.speeds[name]
         speeds[name] = {
@@ -278,7 +365,7 @@ def _by_seed(values: Mapping[int, Any]) -> dict[str, Any]:
     return {str(seed): value for seed, value in values.items()}
 
 
-def _ends(interval: Interval | None) -> list[float] | None:
+def _ends(interval: Interval | None) -> Ends:
     return None if interval is None else [interval.low, interval.high]
 
 
