@@ -265,6 +265,10 @@ the search ends at the same root, sooner or later
   analysis/dunnett.py  _critical  1e-06 -> *
   analysis/dunnett.py  _critical  1.02 -> *
   analysis/dunnett.py  _noncentrality  drop the second term: critical*
+  analysis/sequential.py  _root  *
+  analysis/spreads.py  _inverse_trigamma  drop the second factor: 1 / y
+the constant of one comparison is below that of a family by more than that
+  analysis/dunnett.py  _critical  Sub -> Add: 1 - 1e-06
 the integral has more nodes than its accuracy needs, or as many
   analysis/dunnett.py  _n_nodes  *
 the residuals of a fit have the mean 0, so that the largest is at least 0
@@ -299,7 +303,10 @@ no measured number is just the limit
   gate/mean.py  MeanCheck.forecast  Gt -> GtE*
 two rows are the only ones without a degree of freedom left
   analysis/spreads.py  prior_df  1 -> 2: 1
+what is infinite is replaced, and of a pooled variance of 0 all is 0
+  analysis/spreads.py  _own  0.0 -> 1.0: 0.0
 a row alone has the pooled error, which is its own
+  analysis/two_tables.py  compare_matched  0.0 -> 1.0: 0.0 (4)
   analysis/two_tables.py  compare_matched  Gt -> GtE: len(pool) > 1
 a minimum
   analysis/two_tables.py  _without_interval  swap before.n and after.n*
@@ -311,6 +318,10 @@ what is not observed has no weight
   analysis/two_way.py  TwoWay._zero_filled  0.0 -> 1.0: 0.0
 with the columns of seeds both span the same space
   analysis/two_way.py  TwoWay._row_blocks  Eq -> NotEq*
+an operation that is not kept is counted anew
+  measuring/counts.py  _CountingMode.__torch_dispatch__  Or -> And: x is None or x.is_meta
+of batches of one length any may be measured
+  measuring/workload.py  _steps  0 -> 1: 0 (3)
 it only silences a warning
   measuring/scores.py  score  True -> False: True*
 a set of values or of errors has no order

@@ -71,7 +71,7 @@ NUMBERS: dict[str, tuple[str, ...]] = {
 """The modules that make or judge numbers, by package."""
 TESTED_BESIDE = {
     "analysis": ("test_table_errors", "test_compare", "test_claims", "test_trials"),
-    "config": ("test_study", "test_store", "test_experiments", "data/test_teacher"),
+    "config": ("test_study", "test_store", "test_experiments", "test_plugins", "data/test_teacher"),
     "data": ("parts/test_defaults",),
     "measuring": ("test_inspect", "test_metrics", "test_parameter_counts"),
     "model": (

@@ -73,8 +73,8 @@ class _Row:
         self._n_rows = n_rows
         self._at: Floats = np.zeros((_N_WALKS, 1))  # where it may be, (W, D)
         self._density: Floats = np.ones((_N_WALKS, 1))  # of that, without having crossed; weighted
-        self._mean = self._at  # where it goes from there, on average
-        self._spread = 1.0
+        self._mean: Floats  # where it goes from there, on average
+        self._spread: float
 
     def go_on(self, step: Floats, spread: float) -> None:
         """Make a step of some spread, the baseline's being ``step`` (W,) times as large."""

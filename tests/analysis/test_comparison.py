@@ -15,6 +15,7 @@ from ablate.analysis.comparison import (
     Comparison,
     Interaction,
     Quadruple,
+    _Pool,
     compare,
     interaction,
 )
@@ -336,6 +337,10 @@ def test_rows_that_all_have_one_training_have_intervals_of_their_own_pairs() -> 
     for each in compared.differences.values():
         half = high(each.simultaneous) - known(each.estimate)
         assert half == pytest.approx(sidak_value(3, 2) * known(each.standard_error))
+
+
+def test_a_row_alone_has_no_slack() -> None:
+    assert _Pool({"baseline": {1: 40.0, 2: 41.0}}, "baseline").slack == 1
 
 
 def test_a_row_with_the_weights_and_values_of_the_baseline_is_the_same() -> None:

@@ -75,6 +75,8 @@ def test_a_product_form_gives_its_loadings_back() -> None:
     assert loadings_of(covariance[:1, :1]).tolist() == [0]
     two = loadings_of(covariance[:2, :2])
     assert two[0] * two[1] == pytest.approx(0.27)
+    for n in (2, 3):
+        assert loadings_of(np.eye(n)).tolist() == [0] * n
 
 
 def test_whole_tables_have_correlations_of_a_half() -> None:
@@ -145,6 +147,17 @@ def test_the_smallest_detectable_difference_is_that_of_the_noncentral_t() -> Non
     rng = np.random.default_rng(1)
     t = (rng.normal(size=400_000) + shift) / np.sqrt(rng.chisquare(8, 400_000) / 8)
     assert (np.abs(t) > critical).mean() == pytest.approx(0.8, abs=0.003)
+
+
+@pytest.mark.parametrize(("critical", "df"), [(0.3, 5), (0.5, 10), (2.2, 10), (4, 2)])
+def test_a_detectable_difference_may_be_found_on_either_side(critical: float, df: int) -> None:
+    """As a difference near 0 may be beyond a small constant."""
+    t = stats.nct(df, smallest_detectable(1.0, critical, df))
+    assert t.sf(critical) + t.cdf(-critical) == pytest.approx(0.8)
+
+
+def test_where_errors_vary_most_the_detectable_difference_is_far_beyond_the_constant() -> None:
+    assert smallest_detectable(1.0, 60.0, 1) > 70
 
 
 @pytest.mark.parametrize("loadings", [(0.1, 0.9999), (0.9999, 0.1), (0.9, 0.99), (0.5, 0.5)])

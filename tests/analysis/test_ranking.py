@@ -61,6 +61,14 @@ def test_the_bias_of_the_best_is_what_they_lose_with_new_seeds() -> None:
     assert selection_bias(upside_down, 5, higher_is_better=False) == selection_bias(apart, 5)
 
 
+def test_the_better_of_two_rows_has_a_bias() -> None:
+    """Of three seeds: the better of two without one of them, less its value with that one."""
+    values = {"baseline": dict.fromkeys(range(3), 0.0), "a": {0: 1.0, 1: 2.0, 2: 6.0}}
+    values["b"] = {0: 4.0, 1: 2.0, 2: 1.0}
+    without = [(2 + 6) / 2 - 1, (1 + 6) / 2 - 2, (4 + 2) / 2 - 1]
+    assert selection_bias(values, 1) == pytest.approx(np.mean(without))
+
+
 @pytest.mark.parametrize("lack", ["seeds", "best", "too many", "bound"])
 def test_without_seeds_or_rows_to_select_there_is_no_bias(lack: str) -> None:
     values = table(np.zeros(4), n_seeds=2 if lack == "seeds" else 3)

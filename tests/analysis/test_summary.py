@@ -12,10 +12,13 @@ from scipy import stats
 
 from ablate.analysis.summary import (
     TRAIN_FLOPS,
+    Rounds,
+    Summary,
     compare_speeds,
     evaluated_sets,
     median_polish,
     summarise,
+    trained_by,
 )
 
 
@@ -119,6 +122,25 @@ def test_a_row_alone_has_the_median_of_its_rounds_and_one_round_no_interval() ->
     one = compare_speeds({"baseline": [400.0], "a": [500.0]})["a"]
     assert one.ratio == pytest.approx(1.25)
     assert one.interval is None
+
+
+def test_two_rounds_have_a_standard_deviation_and_one_has_none() -> None:
+    assert Rounds([500.0, 506.0], "s").sd == pytest.approx(math.sqrt(18))
+    assert Rounds([500.0], "s").sd is None
+
+
+def test_a_row_has_the_weights_of_the_first_row_that_was_trained_alike() -> None:
+    weights = {
+        "baseline": {1: "a", 2: "b"},
+        "other": {1: "c", 2: "d"},
+        "twin": {1: "a", 2: "b"},
+        "third": {2: "b"},  # its other seed has failed
+        "half": {1: "a", 2: "e"},
+        "none": {},
+        "again": {1: "c", 2: "d"},
+    }
+    rows = [Summary(name, {}, {}, {}, weights=of_row) for name, of_row in weights.items()]
+    assert trained_by(rows) == {"twin": "baseline", "third": "baseline", "again": "other"}
 
 
 def _record(session: str | None, *speeds: float) -> dict[str, Any]:

@@ -124,6 +124,11 @@ def test_the_version_of_a_part_counts_where_it_is_used(
     assert (name(PLAIN) != before) is counts
 
 
+def test_a_name_is_of_letters_beyond_ascii_as_they_are() -> None:
+    """The name is of commit 5f5db7a."""
+    assert identity(RUN, "façade", "fp32") == "c6b1ce751d7dc354"
+
+
 def test_the_scheme_of_random_draws_counts_where_it_is_not_the_usual_one() -> None:
     assert identity(RUN, "content", "fp32", "whole_batch") == identity(RUN, "content", "fp32")
     names = {identity(RUN, "content", "fp32", scheme) for scheme in SCHEMES}

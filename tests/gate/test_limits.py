@@ -72,6 +72,16 @@ def test_values_that_all_agree_are_met_by_the_same_values_whatever_their_size(sc
         assert not verdict(reference, new([off] * 5), range(11, 16)).passed
 
 
+def test_the_limits_are_the_product_that_a_blessing_writes_down() -> None:
+    blessing = blessing_of(blessed(evidence({"baseline": TINY}), SEVEN, bleu=BLEU))
+    number, n = r"([\d.]+)", r"1/(\d+)"
+    words = rf"{number} below and {number} above: {number} and {number} x std x sqrt\({n} \+ {n}\)"
+    loss, gain, *factors, old, new = map(float, re.findall(words, blessing.derived)[0])
+    error = blessing.std * math.sqrt(1 / old + 1 / new)
+    assert (loss, gain) == pytest.approx([factor * error for factor in factors], rel=5e-3)
+    assert (old, new) == (7, 3)
+
+
 def test_derived_numbers_are_kept_with_ten_digits() -> None:
     third = [28 + 1 / 3, 28.2, 27.9]
     for reference in (

@@ -12,6 +12,7 @@ import pytest
 from ablate.analysis import sequential
 from ablate.analysis.comparison import compare
 from ablate.analysis.measures import Verdict
+from ablate.analysis.spreads import slack
 from ablate.config import Experiment
 from ablate.report import Table, tabulate
 from ablate.report.looks import Looks, judge
@@ -104,6 +105,7 @@ def test_rows_that_are_closed_widen_the_intervals_of_the_others(experiment: Expe
     values = {row: dict(enumerate([1.0 + i, 2.0, 4.0 - i])) for i, row in enumerate("abc")}
     family, wider = (compare(values, n_closed=n).family for n in (0, 2))
     assert len(wider.loadings) == len(family.loadings) + 2
+    assert (family.slack, wider.slack) == (slack(2, 4), slack(4, 4))
     assert (wider.critical or 0) > (family.critical or 0)
 
 
