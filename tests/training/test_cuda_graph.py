@@ -333,7 +333,6 @@ def sums(
     return [losses, *gradients(model)]
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("parts", mixtures(PARTS), ids=str)
 def test_no_part_comes_out_differently(parts: list[tuple[str, str]]) -> None:
     """Added twice, and with weights that have changed since the accumulator was made."""
