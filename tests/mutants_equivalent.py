@@ -277,6 +277,8 @@ only their variance is used
   analysis/measures.py  *  swap row and baseline*
   analysis/measures.py  *  swap ours and theirs*
   analysis/measures.py  _paired  swap the first two*
+sacreBLEU counts no n-grams of an order that the reference lacks
+  analysis/sentences.py  chrf  Gt -> GtE: theirs > 0
 both are 0, or none is
   analysis/sentences.py  chrf  drop the second term: precision + recall
 no computed number equals the bound
@@ -318,6 +320,12 @@ what is not observed has no weight
   analysis/two_way.py  TwoWay._zero_filled  0.0 -> 1.0: 0.0
 with the columns of seeds both span the same space
   analysis/two_way.py  TwoWay._row_blocks  Eq -> NotEq*
+of a batch of equal rows the first is read
+  measuring/attention.py  similarities  1 -> 2: 1
+operations are counted, and not their results
+  measuring/counts.py  FlopCounter.count  halve the gradient: *
+both are filled before they are read
+  training/engines/cuda_graph.py  CudaGraph._make_inputs  swap n_tokens and normalizer*
 an operation that is not kept is counted anew
   measuring/counts.py  _CountingMode.__torch_dispatch__  Or -> And: x is None or x.is_meta
 of batches of one length any may be measured

@@ -188,9 +188,10 @@ def test_at_the_sizes_that_were_simulated_the_slack_is_the_simulated_one() -> No
     assert slack(8, 16.0) == pytest.approx(between)
 
 
-def test_rows_without_any_error_beside_one_that_has_all() -> None:
+@pytest.mark.parametrize("middle", [1.0, 8.0])  # with which nothing at all is left for the others
+def test_rows_without_any_error_beside_one_that_has_all(middle: float) -> None:
     """Of residuals -d / 4 three times, and 3 d / 4: 1 / 3 of the pooled variance, and 3 times."""
-    values = np.array([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [4.0, 1.0, 9.0]])
+    values = np.array([*[[1.0, 2.0, 3.0]] * 3, [4.0, middle, 9.0]])
     model = two_way(np.ones((4, 3), bool))
     found = errors(model, values)
     pooled = float(model.variance(values))

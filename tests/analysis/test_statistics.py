@@ -33,6 +33,11 @@ def test_one_value_or_one_without_bound_has_no_deviation(bad: float) -> None:
     assert spoiled.sd is None
 
 
+def test_opposite_infinities_have_no_mean() -> None:
+    assert math.isnan(of(math.inf, -math.inf).mean)
+    assert math.isnan(of(-math.inf, 1.0, math.inf).mean)
+
+
 def test_values_whose_squares_are_no_floats_have_a_deviation() -> None:
     assert of(1e174, 2e174, 3e174).sd == pytest.approx(1e174)
     assert of(1e154, 3e154).sd == pytest.approx(2**0.5 * 1e154)

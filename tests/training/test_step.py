@@ -13,7 +13,7 @@ from torch import Tensor
 from ablate.data.batches import Batches
 from ablate.data.tokenizer import PAD
 from ablate.registry import slots
-from ablate.training.engines import Eager
+from ablate.training.engines import Eager, Engine
 from ablate.training.engines.cuda_graph import CudaGraph
 from ablate.training.step import BatchStream, StepResult, make_optimizer, set_lr
 from tests.training.reversal import fresh, make_step_config, pairs, run_spec
@@ -37,6 +37,34 @@ def test_accumulated_batches_are_one_large_batch() -> None:
     torch.testing.assert_close(many.gradient_norm, one.gradient_norm)
     for a, b in zip(left.parameters(), right.parameters(), strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("engine", [Eager, CudaGraph])
+@pytest.mark.parametrize("loss_per", ["token", "sentence"])
+def test_a_step_is_that_of_pytorchs_cross_entropy(engine: type[Engine], loss_per: str) -> None:
+    """Its loss is the mean over tokens, its gradient that of the mean over what is chosen."""
+    model, model_of_pytorch = (fresh(run_spec(dropout=0.0)) for _ in range(2))
+    batches = Batches(pairs(n=32), 40, PAD)
+    chosen = [batches.make(rows) for rows in batches.epoch(0, 0)[:3]]
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    made = engine(model, make_step_config("cross_entropy", loss_per=loss_per), optimizer)
+    result = made.step(chosen)
+    logits = [model_of_pytorch(each.src, each.tgt_in).flatten(0, 1) for each in chosen]
+    targets = torch.cat([each.tgt_out.flatten() for each in chosen])
+    total = torch.nn.functional.cross_entropy(
+        torch.cat(logits), targets, ignore_index=PAD, reduction="sum"
+    )
+    n_tokens, n_sentences = int((targets != PAD).sum()), sum(len(each.src) for each in chosen)
+    assert n_tokens > n_sentences == sum(len(rows) for rows in batches.epoch(0, 0)[:3])
+    (total / (n_tokens if loss_per == "token" else n_sentences)).backward()
+    weights = list(model_of_pytorch.parameters())
+    gradient = torch.cat([weight.grad.flatten() for weight in weights if weight.grad is not None])
+    assert result.n_tokens == n_tokens
+    torch.testing.assert_close(result.loss, total.detach() / n_tokens)
+    torch.testing.assert_close(result.gradient_norm, gradient.norm())
+    for moved, weight in zip(model.parameters(), weights, strict=True):
+        assert weight.grad is not None
+        torch.testing.assert_close(moved, weight - weight.grad, atol=1e-6, rtol=1e-5)
 
 
 def test_the_loads_of_a_step_are_those_of_all_its_batches() -> None:
