@@ -266,7 +266,7 @@ the search ends at the same root, sooner or later
   analysis/dunnett.py  _critical  1.02 -> *
   analysis/dunnett.py  _noncentrality  drop the second term: critical*
   analysis/sequential.py  _root  *
-  analysis/spreads.py  _inverse_trigamma  drop the second factor: 1 / y
+  analysis/spreads.py  _inverse_trigamma  *: 1 / y
 the constant of one comparison is below that of a family by more than that
   analysis/dunnett.py  _critical  Sub -> Add: 1 - 1e-06
 the integral has more nodes than its accuracy needs, or as many
@@ -320,7 +320,21 @@ what is not observed has no weight
   analysis/two_way.py  TwoWay._zero_filled  0.0 -> 1.0: 0.0
 with the columns of seeds both span the same space
   analysis/two_way.py  TwoWay._row_blocks  Eq -> NotEq*
+seeds may stand in any order
+  analysis/comparison.py  _array  sorted -> list: *
+where the rows have settled, the rounds do not move again
+  analysis/summary.py  median_polish  max -> min: np.abs(of_rounds).max
+a matrix has two axes, of which the last is the second
+  measuring/attention.py  similarities  drop a minus: -1
+of a set no order is read
+  config/merge.py  marks  swap the first two: (node.start, node.key)
+they have no gradient there, or are cut off from it afterwards
+  training/engines/fully_sharded.py  _ZerosForNone.forward  detach: x
+  training/gradient.py  backward_to_hidden  detach: hidden[0]
+the number that is sent is not read
+  training/ranks.py  Ranks.first_rank_first  0.0 -> 1.0: *
 of a batch of equal rows the first is read
+  measuring/attention.py  _of_layer  1 -> 2: 1 (2)
   measuring/attention.py  similarities  1 -> 2: 1
 operations are counted, and not their results
   measuring/counts.py  FlopCounter.count  halve the gradient: *

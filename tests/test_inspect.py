@@ -66,6 +66,13 @@ def test_keys_that_a_head_does_not_see_are_left_out() -> None:
     assert min(min(line.values.values()) for line in lines) >= 1 - N
 
 
+def test_a_model_of_one_layer_has_its_similarities() -> None:
+    both = similarities(tiny(position="alibi", n_layers=1), spec(position="alibi").dims)
+    assert len(both) == len(
+        [*actual("alibi")["encoder", "bias"], *actual("alibi")["decoder", "bias"]]
+    )
+
+
 def test_layers_that_differ_stand_apart() -> None:
     lines = actual("rotary_nope")["encoder", "rotation"]
     assert [line.layer for line in lines] == [0, 2]

@@ -38,6 +38,11 @@ def test_opposite_infinities_have_no_mean() -> None:
     assert math.isnan(of(-math.inf, 1.0, math.inf).mean)
 
 
+def test_differences_of_pairs_are_in_the_order_of_their_seeds() -> None:
+    ours, theirs = {40: 3.0, 17: 5.0, 3: 1.0, 8: 9.0}, {3: 2.0, 17: 1.0, 40: 7.0, 9: 0.0}
+    assert list(paired_differences(ours, theirs).items()) == [(3, -1.0), (17, 4.0), (40, -4.0)]
+
+
 def test_values_whose_squares_are_no_floats_have_a_deviation() -> None:
     assert of(1e174, 2e174, 3e174).sd == pytest.approx(1e174)
     assert of(1e154, 3e154).sd == pytest.approx(2**0.5 * 1e154)

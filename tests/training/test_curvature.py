@@ -24,7 +24,6 @@ def engine_of(model: Any, **options: Any) -> Eager:
     return Eager(model, make_step_config(), optimizer)
 
 
-@pytest.mark.train
 def test_labels_are_drawn_from_the_predictions() -> None:
     """Where no label was, there is none; a certain prediction is the label."""
     model, batch = scrambled(tiny(n_layers=1)), some_batch()
@@ -45,7 +44,6 @@ def test_labels_are_drawn_from_the_predictions() -> None:
     assert off[likely].square().mean().sqrt() == pytest.approx(1.0, abs=0.2)
 
 
-@pytest.mark.train
 def test_the_expectation_is_the_diagonal_of_gauss_newton() -> None:
     """Of the bias of the output, where it is the mean of p (1 - p) over all labels."""
     embedding = {"name": "tied", "output_bias": True}

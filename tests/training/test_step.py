@@ -121,6 +121,14 @@ def test_epochs_are_counted_when_they_end() -> None:
     assert stream.finished_epochs == 1
 
 
+def test_the_rate_of_a_group_is_its_own_multiple_of_the_schedules() -> None:
+    """As the groups of muP have them."""
+    groups = [{"params": [torch.nn.Parameter(torch.zeros(1))], "rate": rate} for rate in (1, 0.25)]
+    optimizer = torch.optim.SGD(groups, lr=1.0)
+    set_lr(optimizer, 0.02)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.02, 0.005]
+
+
 @pytest.mark.parametrize("name", sorted(slots()["optimizer"]))
 def test_weight_decay_can_spare_all_but_the_matrices_of_the_stacks(name: str) -> None:
     """With the same gradients, those parameters move as they do without weight decay."""
