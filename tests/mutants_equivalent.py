@@ -277,6 +277,7 @@ only their variance is used
   analysis/measures.py  *  swap row and baseline*
   analysis/measures.py  *  swap ours and theirs*
   analysis/measures.py  _paired  swap the first two*
+  analysis/measures.py  _with_new_sentences  swap the first two: (influences*
 sacreBLEU counts no n-grams of an order that the reference lacks
   analysis/sentences.py  chrf  Gt -> GtE: theirs > 0
 both are 0, or none is
@@ -320,6 +321,12 @@ what is not observed has no weight
   analysis/two_way.py  TwoWay._zero_filled  0.0 -> 1.0: 0.0
 with the columns of seeds both span the same space
   analysis/two_way.py  TwoWay._row_blocks  Eq -> NotEq*
+the walks of the baseline are as symmetric as the nodes
+  analysis/sequential.py  _Row.stop_at  Sub -> Add: *
+where the pooled variance is 0, so is each
+  analysis/two_tables.py  compare_matched  1.0 -> 2.0: 1.0
+how a mapping is printed
+  config/merge.py  normalize  True -> False: True*
 seeds may stand in any order
   analysis/comparison.py  _array  sorted -> list: *
 where the rows have settled, the rounds do not move again
@@ -334,7 +341,7 @@ they have no gradient there, or are cut off from it afterwards
 the number that is sent is not read
   training/ranks.py  Ranks.first_rank_first  0.0 -> 1.0: *
 of a batch of equal rows the first is read
-  measuring/attention.py  _of_layer  1 -> 2: 1 (2)
+  measuring/attention.py  _of_layer  1 -> 2: 1 (*
   measuring/attention.py  similarities  1 -> 2: 1
 operations are counted, and not their results
   measuring/counts.py  FlopCounter.count  halve the gradient: *

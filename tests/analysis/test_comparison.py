@@ -128,6 +128,11 @@ def test_a_row_whose_spread_departs_has_an_interval_of_its_own() -> None:
     assert {other.method for other in others} == {"moderated"}
 
 
+def test_of_three_rows_one_can_depart_and_of_two_none() -> None:
+    assert compare(table(3, 8, factors={2: 100.0})).departed == ("row_2",)
+    assert compare(table(2, 8, factors={1: 100.0})).departed == ()
+
+
 def test_two_rows_that_depart_are_both_seen() -> None:
     values = table(9, 5, factors={3: 40.0, 7: 60.0})
     assert compare(values).departed == ("row_3", "row_7")

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from ablate.config import RunSpec
 from ablate.data.batches import Batches
 from ablate.data.tokenizer import PAD
 from ablate.registry import slots
@@ -127,6 +128,22 @@ def test_the_rate_of_a_group_is_its_own_multiple_of_the_schedules() -> None:
     optimizer = torch.optim.SGD(groups, lr=1.0)
     set_lr(optimizer, 0.02)
     assert [group["lr"] for group in optimizer.param_groups] == [0.02, 0.005]
+
+
+def test_matrices_of_the_layers_have_a_rate_of_their_own_under_mup() -> None:
+    """A quarter at four times the width: the matrices of attention and feed-forward, no others."""
+    plain = run_spec(dropout=0.0).model_dump(mode="json")
+    plain["model"]["initialisation"] = {"name": "mup", "base_d_model": 4}
+    spec = RunSpec.model_validate(plain)
+    model = fresh(spec)
+    rates = {
+        id(weight): group["rate"]
+        for group in make_optimizer(spec, model).param_groups
+        for weight in group["params"]
+    }
+    for path, parameter in model.named_parameters():
+        is_matrix = ".layers." in path and parameter.ndim == 2
+        assert rates[id(parameter)] == (0.25 if is_matrix else 1.0), path
 
 
 @pytest.mark.parametrize("name", sorted(slots()["optimizer"]))
