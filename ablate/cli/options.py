@@ -54,6 +54,15 @@ Only = Annotated[
         autocompletion=row_names,
     ),
 ]
+UntilDecided = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=2,
+        help="Judge rows at 3, 5, 8, ... seeds, and train more, up to N, of those that are not "
+        "decided yet. A trial with these [b]looks[/b].",
+    ),
+]
 Output = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write to this file, not to standard output.")
 ]
@@ -173,6 +182,7 @@ StallAfter = Annotated[
 ]
 RESULTS = Path("results")
 
+_LOOKS = (3, 5, 8, 12, 18, 27)
 _OF_RUNS = ("device", "jobs", "engine", "results", "fresh", "probe_seconds", "stall_after")
 _OF_BACKENDS = ("address", "slurm_partition", "slurm_time", "gpus_per_task")
 
@@ -184,13 +194,23 @@ def run_options(given: Mapping[str, Any]) -> RunOptions:
     return RunOptions(
         **{name: given[name] for name in _OF_RUNS},
         seeds=parse_seeds(given["seeds"]),
-        overrides=given["overrides"] or (),
+        overrides=overrides_of(given),
         probes=not given["no_probe"],
         figures=not given.get("no_figures"),
         log=given.get("log") or (),
         backend=given["backend"],
         backend_options=backend_options(given),
     )
+
+
+def overrides_of(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the changes of an experiment that the parameters of a command ask for."""
+    overrides, most = tuple(given["overrides"] or ()), given.get("until_decided")
+    if most is None:
+        return overrides
+    if given["seeds"] is not None:
+        raise SpecError("--seeds and --until-decided exclude each other; drop one")
+    return *overrides, f"looks={[*(n for n in _LOOKS if n < most), most]}"
 
 
 def backend_options(given: Mapping[str, Any]) -> dict[str, str]:

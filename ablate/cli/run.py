@@ -14,6 +14,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     context: typer.Context,
     spec: options.Spec,
     seeds: options.Seeds = None,
+    until_decided: options.UntilDecided = None,
     only: options.Only = None,
     overrides: options.Overrides = None,
     fresh: options.Fresh = False,

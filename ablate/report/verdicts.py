@@ -213,11 +213,11 @@ def looked_at(results: Results) -> Iterator[Footnote]:
     by_seeds: dict[int, list[str]] = {}
     for row, n in looks.decided.items():
         by_seeds.setdefault(n, []).append(row)
-    texts = [f"with {n} {and_list(rows, _MOST_NAMES)}" for n, rows in by_seeds.items()]
+    texts = [f"with {n} seeds: {and_list(rows, _MOST_NAMES)}" for n, rows in by_seeds.items()]
     n_rows, n_most = len(results.summaries), max(looks.n_seeds.values())
     n_saved = n_rows * n_most - sum(looks.n_seeds.values())
-    decided = f"decided {'; '.join(texts)} seeds" if texts else "no row is decided"
-    saved = f", which saved {counted(n_saved, 'run')}" if n_saved else ""
+    decided = f"decided {'; '.join(texts)}" if texts else "no row is decided"
+    saved = f"; this saved {counted(n_saved, 'run')}" if n_saved else ""
     yield Footnote(
         "looks",
         f"{decided}{saved}; the intervals hold for all rows and looks together (Lan and DeMets "

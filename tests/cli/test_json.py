@@ -137,6 +137,16 @@ def test_what_a_command_prints_is_one_document(tmp_path: Path) -> None:
     assert_described(json.loads(done.stdout), "runs show")
 
 
+def test_any_experiment_can_go_on_until_its_rows_are_decided(tmp_path: Path) -> None:
+    file = tmp_path / "pe.yaml"
+    file.write_text(EXPERIMENT, encoding="utf-8")
+    for most, looks in (("3", [3]), ("7", [3, 5, 7]), ("12", [3, 5, 8, 12])):
+        assert called("plan", str(file), "--until-decided", most)[1]["looks"] == looks
+    refused = called("plan", str(file), "--until-decided", "12", "--seeds", "1")
+    assert refused[0] == 2
+    assert "exclude each other" in refused[1]["errors"][0]["message"]
+
+
 @pytest.mark.e2e
 def test_progress_is_an_event_a_line(tmp_path: Path) -> None:
     (tmp_path / "pe.yaml").write_text(EXPERIMENT, encoding="utf-8")

@@ -160,7 +160,9 @@ def test_the_table_has_the_seeds_that_each_row_has_got(experiment: Experiment) -
     assert list(learned.outcomes) == [1, 2, 3]
     assert len(learned.metrics[BLEU].values) == 3
     note = made_up.notes(actual)["looks"]
-    assert note.startswith("decided with 3 learned; with 5 literal seeds, which saved 8 runs;")
+    assert note.startswith(
+        "decided with 3 seeds: learned; with 5 seeds: literal; this saved 8 runs; "
+    )
 
 
 def test_a_table_between_two_looks_is_that_of_the_last(experiment: Experiment) -> None:
