@@ -266,6 +266,7 @@ the search ends at the same root, sooner or later
   analysis/dunnett.py  _critical  1.02 -> *
   analysis/dunnett.py  _noncentrality  drop the second term: critical*
   analysis/sequential.py  _root  *
+  analysis/dunnett.py  _noncentrality  1 -> 2: 1
   analysis/spreads.py  _inverse_trigamma  *: 1 / y
 the constant of one comparison is below that of a family by more than that
   analysis/dunnett.py  _critical  Sub -> Add: 1 - 1e-06
@@ -287,7 +288,8 @@ no computed number equals the bound
   analysis/two_way.py  *  Gt -> GtE: *
 the order is for the cache alone
   analysis/dunnett.py  critical_value  sorted -> list*
-a minimum is symmetric
+a minimum is symmetric, and a maximum
+  analysis/spreads.py  prior_df  swap * and _LEAST: np.maximum(*
   analysis/dunnett.py  coverage  swap values and _NEARLY_1*
 digits that only the cache looks at
   analysis/dunnett.py  *  9 -> 10: 9

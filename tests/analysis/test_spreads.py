@@ -41,13 +41,12 @@ def test_the_slack_is_in_the_constant_and_in_the_p_value_alike() -> None:
     assert family.p_of(0.0, 8) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("n_seeds", [2, 4])
-@pytest.mark.parametrize("spreads", [(1.0, 1.0), (1.0, 9.0), (5.0, 1.0)])
+@pytest.mark.parametrize(("n_rows", "n_seeds"), [(3, 2), (6, 2), (6, 4)])
+@pytest.mark.parametrize("spreads", [(1.0, 1.0), (1.0, 9.0), (5.0, 1.0), (0.1, 1.0)])
 def test_a_variance_lies_between_the_rows_own_and_the_pooled_one(
-    spreads: tuple[float], n_seeds: int
+    spreads: tuple[float], n_rows: int, n_seeds: int
 ) -> None:
     """Of a whole table, the mean square within a row follows from its residuals."""
-    n_rows = 6
     model = two_way(np.ones((n_rows, n_seeds), bool))
     values = tables(1, n_rows, n_seeds, *spreads)[0]
     actual = errors(model, values)

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ablate.analysis.statistics import Estimate, Interval, paired_differences, t_quantile
+from ablate.analysis.statistics import (
+    Estimate,
+    Interval,
+    Perplexity,
+    paired_differences,
+    t_quantile,
+)
 
 FINITE = st.floats(-100, 100)
 
@@ -36,6 +42,12 @@ def test_one_value_or_one_without_bound_has_no_deviation(bad: float) -> None:
 def test_opposite_infinities_have_no_mean() -> None:
     assert math.isnan(of(math.inf, -math.inf).mean)
     assert math.isnan(of(-math.inf, 1.0, math.inf).mean)
+
+
+def test_a_perplexity_is_of_each_seed_and_its_mean_of_the_mean_nll() -> None:
+    ppl = Perplexity.of(Estimate({3: 1.0, 7: 2.0}))
+    assert ppl.values == pytest.approx({3: math.e, 7: math.e**2})
+    assert ppl.mean == pytest.approx(math.exp(1.5))
 
 
 def test_differences_of_pairs_are_in_the_order_of_their_seeds() -> None:
