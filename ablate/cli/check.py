@@ -11,7 +11,7 @@ import typer
 
 from ablate.cli import options
 from ablate.cli.guard import guarded
-from ablate.cli.output import echo, echo_json
+from ablate.cli.output import echo, echo_json, waiting
 from ablate.errors import RunError, SpecError
 from ablate.wording import counted
 
@@ -35,7 +35,8 @@ def check(
     """
     from ablate import api
 
-    findings = api.check(files or ())
+    with waiting("testing the parts"):
+        findings = api.check(files or ())
     if files and not findings:
         names = ", ".join(map(str, files))
         raise SpecError(f"{names}: registers no part, so no contract is tested")

@@ -10,7 +10,7 @@ import typer
 
 from ablate.cli import options
 from ablate.cli.guard import guarded
-from ablate.cli.output import console_of_output, echo, echo_json
+from ablate.cli.output import console_of_output, echo, echo_json, waiting
 
 if TYPE_CHECKING:
     from ablate.api import CorpusStatistics
@@ -91,7 +91,8 @@ def check(
     """
     from ablate import api
 
-    corpus = api.check_corpus(spec)
+    with waiting("reading the text"):
+        corpus = api.check_corpus(spec)
     if as_json:
         echo_json(asdict(corpus))
     else:
@@ -123,7 +124,9 @@ def show_corpus(
 
     from ablate import api
 
-    corpus, console = api.show_corpus(name, values or ()), console_of_output()
+    with waiting("reading the text"):
+        corpus = api.show_corpus(name, values or ())
+    console = console_of_output()
     if as_json:
         echo_json(asdict(corpus))
         return

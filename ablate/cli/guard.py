@@ -7,13 +7,14 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ParamSpec, TextIO, cast
 
 import typer
 from typer.core import TyperGroup
 
-from ablate.cli.output import echo, echo_json
+from ablate.cli.output import echo, echo_json, waiting
 from ablate.errors import AblateError, DamagedFileWarning
 
 INTERRUPTED = 130
@@ -65,6 +66,8 @@ def guarded(command: Callable[Arguments, int | None]) -> Callable[Arguments, Non
 
                     for file in cast("list[Path]", plugins):
                         load_plugin(file)
+                with waiting("loading PyTorch"):
+                    import_module("ablate.api")
                 status = command(*args, **kwargs) or 0
             sys.stdout.flush()
         except AblateError as error:

@@ -10,7 +10,7 @@ import typer
 from ablate.cli import options
 from ablate.cli.completion import run_names
 from ablate.cli.guard import guarded
-from ablate.cli.output import echo, echo_json
+from ablate.cli.output import echo, echo_json, waiting
 
 
 @guarded
@@ -51,8 +51,10 @@ def inspect(  # noqa: PLR0913 - one argument for every option of the command
     """
     from ablate import api
 
-    inspection = api.inspect(run, sentence, target, device=device, results=results)
-    files = inspection.save(output)
+    with waiting("loading the model"):
+        inspection = api.inspect(run, sentence, target, device=device, results=results)
+    with waiting("drawing"):
+        files = inspection.save(output)
     if as_json:
         texts = {"source": inspection.source, "translation": inspection.translation}
         echo_json({**texts, "files": list(map(str, files)), "remarks": list(inspection.remarks)})

@@ -9,7 +9,7 @@ import typer
 
 from ablate.cli import options
 from ablate.cli.guard import guarded
-from ablate.cli.output import print_table
+from ablate.cli.output import print_table, waiting
 
 
 class Layout(StrEnum):
@@ -71,13 +71,14 @@ def report(  # noqa: PLR0913 - one argument for every option of the command
     form = "json" if as_json else form
     if form is not None:
         format_class(form)
-    outcome = api.report(
-        spec,
-        seeds=options.parse_seeds(seeds),
-        only=only or (),
-        overrides=overrides or (),
-        results=results,
-        layout=layout.value,
-    )
+    with waiting("reading runs"):
+        outcome = api.report(
+            spec,
+            seeds=options.parse_seeds(seeds),
+            only=only or (),
+            overrides=overrides or (),
+            results=results,
+            layout=layout.value,
+        )
     chosen = columns.split(",") if columns else None
     print_table(outcome.table, form, output, chosen, is_wide=wide, has_all_notes=notes)

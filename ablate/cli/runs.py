@@ -12,7 +12,7 @@ import typer
 from ablate.cli import options
 from ablate.cli.completion import run_names
 from ablate.cli.guard import guarded
-from ablate.cli.output import console_of_output, echo, echo_json, print_rows
+from ablate.cli.output import console_of_output, echo, echo_json, print_rows, waiting
 from ablate.wording import counted
 
 if TYPE_CHECKING:
@@ -67,7 +67,8 @@ def list_runs(
 
     if not results.is_dir():
         echo(f"there is no folder {results}", err=True)
-    listed = api.runs(results, specs=specs or (), statuses=statuses or (), labels=labels or ())
+    with waiting("reading runs"):
+        listed = api.runs(results, specs=specs or (), statuses=statuses or (), labels=labels or ())
     if as_json:
         echo_json([run.to_json() for run in listed])
         return
@@ -125,7 +126,8 @@ def remove_runs(
     """Remove runs with all their files. Running runs are kept."""
     from ablate import api
 
-    removed = api.remove(results, labels, is_trial=not is_confirmed)
+    with waiting("removing runs"):
+        removed = api.remove(results, labels, is_trial=not is_confirmed)
     _print_removed(removed, is_confirmed=is_confirmed, as_json=as_json)
 
 
@@ -145,7 +147,8 @@ def collect_garbage(
     """
     from ablate import api
 
-    removed = api.collect_garbage(results, specs, is_trial=not is_confirmed)
+    with waiting("reading and removing runs"):
+        removed = api.collect_garbage(results, specs, is_trial=not is_confirmed)
     _print_removed(removed, is_confirmed=is_confirmed, as_json=as_json)
 
 
@@ -175,7 +178,8 @@ def archive_runs(
     """
     from ablate import api
 
-    archived = api.archive(specs, output, results=results, content=content)
+    with waiting("packing runs"):
+        archived = api.archive(specs, output, results=results, content=content)
     if as_json:
         echo_json({"output": str(output), "runs": [run.to_json() for run in archived]})
         return
@@ -199,7 +203,8 @@ def restore_runs(
     """
     from ablate import api
 
-    restored = [api.restore(file, results=results) for file in files]
+    with waiting("unpacking runs"):
+        restored = [api.restore(file, results=results) for file in files]
     if as_json:
         echo_json({"archives": [asdict(each) for each in restored]})
         return

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
 import subprocess
 from pathlib import Path
@@ -111,6 +113,22 @@ def test_corpora_are_listed_and_shown(ablate: Ablate) -> None:
     assert output.returncode == 0, output.stderr
     assert re.search(r"train +400 ", output.stdout)
     assert "test_novel" in output.stdout
+
+
+@pytest.mark.e2e
+def test_a_terminal_shows_why_there_is_no_output_yet(folder: Path, cache: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [*COMMAND, "runs", "list"]
+    done = subprocess.run(
+        command, cwd=folder, env=environment(cache), stderr=theirs, stdout=subprocess.PIPE
+    )
+    shown = os.read(ours, 10**6).decode()
+    os.close(theirs)
+    os.close(ours)
+    assert done.returncode == 0
+    assert re.findall(r"loading PyTorch|reading runs", shown)[:1] == ["loading PyTorch"]
+    assert "reading runs" in shown
+    assert shown.endswith("\x1b[1A\x1b[2K"), "the line is cleared"
 
 
 @pytest.mark.e2e
