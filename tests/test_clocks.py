@@ -11,6 +11,7 @@ import ablate
 SOURCES = [*Path(ablate.__file__).parent.rglob("*.py")]
 TIMES_OF_DAY = ("time.time", "datetime.now", "datetime.utcnow", "date.today")
 DATES = {  # modules that may ask for the time of day, and what they do with it
+    "console.py": "dates events",
     "runner/provenance.py": "dates records, probes and sessions",
     "runner/backends/slurm.py": "names a folder",
 }

@@ -213,5 +213,7 @@ def test_the_command_hands_every_option_on(
     with pytest.raises(SystemExit):
         app(words)
     capsys.readouterr()
-    options = RunOptions((1, 2), ["x=1"], "cpu", 2, "eager", Path("r"), fresh=True, probe_seconds=3)
+    options = RunOptions(
+        (1, 2), ("x=1",), "cpu", 2, "eager", Path("r"), fresh=True, probe_seconds=3
+    )
     assert calls == [(Path("a.yaml"), Path("b.yaml"), options, {"junit": None, "is_stored": False})]
