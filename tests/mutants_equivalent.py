@@ -56,6 +56,8 @@ the two thresholds differ by 2^16 and are compared as 16-bit integers
   dropout.py  ElementDropout.forward  Sub -> Add: n_dropped - _STEPS // 2
 only the shape and the type of the new tensor are read from it
   dropout.py  ElementDropout.forward  detach: input (2)
+a verb without an object has none before it
+  data/synthetic/corpus.py  Sampler._modifier  False -> True: False
 a random number equals the rate with a probability of about 1e-7
   data/synthetic/corpus.py  Sampler._modifier  Lt -> LtE: kind < *
   dropout.py  WordDropout.forward  Lt -> LtE: draws < self.rate

@@ -113,6 +113,16 @@ def test_encoder_and_decoder_may_differ(slot: str, side: str) -> None:
     assert cls not in kinds["decoder" if side == "encoder" else "encoder"]
 
 
+def test_a_decoder_may_attend_to_the_source_by_another_part() -> None:
+    own = {"attention": "multi_query", "cross_attention": "per_head_shared"}
+    models = {False: tiny(attention="multi_query"), True: tiny(decoder=own)}
+    for has_own, model in models.items():
+        for layer in model.decoder.blocks:
+            assert type(layer.attention) is lookup("attention", "multi_query").cls
+            other = "per_head_shared" if has_own else "multi_query"
+            assert type(layer.cross_attention) is lookup("attention", other).cls
+
+
 def test_an_all_padding_source_gives_numbers() -> None:
     src = ids(2, 7)
     src[1] = PAD

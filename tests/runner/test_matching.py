@@ -75,7 +75,6 @@ def affine(per_unit: float, fixed: float) -> Callable[[RunSpec], float]:
     return lambda run: fixed + per_unit * run.model.feed_forward.options["d_ff"]
 
 
-@pytest.mark.train
 def test_the_shipped_study_has_equal_budgets() -> None:
     matched = match_by_counting(config.load(ROOT / "matched.yaml", ["corpus.size=240"]))
     count = CostCounter("params")

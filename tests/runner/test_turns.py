@@ -28,6 +28,7 @@ from ablate.runner.probe import (
     n_rounds_of,
     probe_key,
     probe_one,
+    rounds_of,
     rounds_within,
     seconds_of,
 )
@@ -78,6 +79,16 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> FakePool:
     clock = Clock()
     monkeypatch.setattr("ablate.runner.probe.time.monotonic", clock)
     return FakePool(clock)
+
+
+def test_rows_take_turns_there_and_back_one_at_a_time(task: MakeTask) -> None:
+    rows = [replace(task(name), runs_per_process=3) for name in ("baseline", "a", "b")]
+    turns = [row for group in rounds_of(rows, 3) for row in group]
+    names = ["baseline", "a", "b"]
+    assert [row.variant for row in turns] == [*names, *names[::-1], *names]
+    assert [row.round for row in turns] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert {(row.n_rounds, row.runs_per_process) for row in turns} == {(3, 1)}
+    assert len({row.session for row in turns}) == 1
 
 
 @pytest.fixture
