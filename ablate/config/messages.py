@@ -225,6 +225,7 @@ _NEEDS = {
     "int_parsing": "a whole number",
     "int_from_float": "a whole number",
     "float_type": "a number",
+    "float_parsing": "a number",
     "finite_number": "a finite number",
     "bool_type": "true or false",
     "string_type": "a string",

@@ -32,6 +32,10 @@ pytestmark = pytest.mark.commands
         (["run", "pe.yaml", "--device", "cuda:99"], "cuda:99"),
         (["run", "pe.yaml", "--jobs", "0"], "'--jobs': must be at least 1; it is '?0"),
         (["run", "pe.yaml", "--jobs", "x"], "'--jobs': needs a whole number; 'x' is a string"),
+        (
+            ["run", "pe.yaml", "--stall-after", "x"],
+            "'--stall-after': needs a number; 'x' is a string",
+        ),
         (["run", "pe.yaml", "--jbos", "1"], "jbos"),
         (["rnu", "pe.yaml"], "rnu"),
         (["run"], "SPEC|spec"),
