@@ -116,3 +116,9 @@ def test_the_chance_of_so_large_a_spread_is_that_of_an_f_test() -> None:
     pool = {"a": _Error(1.0, 3), "b": _Error(2.0, 4), "wild": _Error(6.0, 2)}
     rest = (1.0 * 3 + 2.0 * 4) / 7
     assert _chance(pool, "wild") == pytest.approx(stats.f.sf(6.0 / rest, 2, 7))
+
+
+def test_of_rows_without_spread_one_that_has_some_departs_for_certain() -> None:
+    none, some = _Error(0.0, 2), _Error(0.1, 2)
+    assert _chance({"a": none, "b": none, "c": some}, "c") == 0
+    assert _chance({"a": none, "b": none, "c": none}, "c") == 1

@@ -51,6 +51,7 @@ def test_scores_are_sacrebleus(metric: Any) -> None:
     [
         ("a b c d", "a b x y"),  # no match of the orders 3 and 4: smoothed
         ("a x b y", "a b c d"),
+        ("a x y z", "a b c d"),  # one match
         ("x y z w", "a b c d"),  # no match at all
         ("a b", "a b c d"),  # shorter than four words
         ("", "a b c d"),
