@@ -38,6 +38,12 @@ from ablate.store import Store
 SEEDS = tuple(range(901, 913))
 HALF = {"training.batch_tokens": 320, "training.steps": 1000, "training.schedule.warmup": 200}
 QUARTER = {"training.batch_tokens": 160, "training.steps": 2000, "training.schedule.warmup": 400}
+EIGHTH = {
+    "training.batch_tokens": 80,
+    "training.steps": 4000,
+    "training.schedule.warmup": 800,
+    "training.schedule.lr": 3e-3,
+}
 RECIPES: Mapping[str, Mapping[str, Any]] = {
     "640 x 500": {},
     "320 x 1000": HALF,
@@ -47,10 +53,17 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
     "320 x 1000, EMA 0.99": {**HALF, "training.average": {"ema": 0.99}},
     "320 x 1000, lr 3e-3": {**HALF, "training.schedule.lr": 3e-3},
     "320 x 1000, lr 8e-3": {**HALF, "training.schedule.lr": 8e-3},
-    "320 x 1000, linear": {**HALF, "training.schedule.name": "linear"},
+    "320 x 1000, inverse sqrt": {
+        **HALF,
+        "training.schedule": {"name": "inverse_sqrt", "lr": 5e-3, "warmup": 200},
+    },
     "320 x 1000, greedy": {**HALF, "decoding": "greedy"},
     "320 x 1000, 2000 sentences": {**HALF, "corpus.test_size": 2000},
     "320 x 1000, no smoothing": {**HALF, "training.objective": "cross_entropy"},
+    "160 x 2000, 2000 sentences": {**QUARTER, "corpus.test_size": 2000},
+    "160 x 2000, lr 3e-3": {**QUARTER, "training.schedule.lr": 3e-3},
+    "80 x 3000, lr 3e-3": {**EIGHTH, "training.steps": 3000, "training.schedule.warmup": 600},
+    "80 x 4000, lr 3e-3": EIGHTH,
     "640 x 1000": {"training.steps": 1000, "training.schedule.warmup": 200},
 }
 ROWS: Mapping[str, Mapping[str, Any]] = {
