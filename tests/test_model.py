@@ -361,6 +361,17 @@ def test_cross_attention_is_shown_as_the_mean_of_the_last_layers_heads() -> None
     assert len(shown) == 1, "until it is removed"
 
 
+def test_a_shallow_copy_of_a_state_shares_its_tensors_and_goes_on_by_itself() -> None:
+    model = tiny()
+    state, tokens = model.start(ids(2, 7), 5), torch.tensor([1, 1])
+    model.feed(tokens, state)
+    other = state.shallow_copy()
+    assert other.mask is state.mask
+    expected = model.feed(tokens, other)
+    assert (state.length, other.length) == (1, 2)
+    torch.testing.assert_close(model.feed(tokens, state), expected)
+
+
 def test_a_sequence_of_max_len_is_whole_and_one_more_token_is_refused() -> None:
     model = tiny()
     assert model(ids(1, 16), ids(1, 16)).shape == (1, 16, 50)

@@ -317,6 +317,8 @@ def test_leave_one_out_gives_no_two_values_to_one_path(folder: Folder) -> None:
         "leave_one_out: {a: {model.norm: rms, model.scaling: none}, b: {%s, model.residual: pre}}"
     )
     assert folder.reasons(text % "model.norm: scale") == ["is given twice; first in line 1"]
+    with pytest.raises(config.MistakesError, match=r":1:70: leave_one_out.b.model.norm: is given"):
+        folder.load(text % "model.norm: scale")
     assert [row.spec.model.norm.name for row in folder.load(text % "model.norm: rms").rows] == [
         "layer",
         *["rms"] * 3,

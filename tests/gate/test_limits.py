@@ -230,10 +230,16 @@ def test_a_claim_takes_the_fewest_seeds_with_which_it_is_shown_again() -> None:
 
     with pytest.raises(UnfitError, match="or a smaller margin") as raised:
         blessed(pairs(differences), worse=check())
-    seeds = int(re.findall(r"seeds: (\d+)", str(raised.value))[0])
+    (seeds,) = map(int, re.findall(r"seeds: (\d+)", str(raised.value)))
     assert blessed(pairs(differences), worse=check(seeds=seeds))
     with pytest.raises(UnfitError, match="80% is asked"):
         blessed(pairs(differences), worse=check(seeds=seeds - 1))
+
+
+def test_an_effect_without_spread_is_written_in_full() -> None:
+    exact = -3.625 - 2.0**-20  # a difference of bits
+    reference = blessed(pairs([exact] * 3), worse=WORSE)
+    assert verdict(reference, pairs([exact] * 3)).reference == f"{exact:.10g} (3 seeds)"
 
 
 # changes
