@@ -89,6 +89,10 @@ class DamagedFileWarning(UserWarning):
     """A stored file is damaged, and is treated as missing."""
 
 
+class DeprecatedWarning(FutureWarning):
+    """Something that the user wrote goes with the next major version."""
+
+
 class StoppedError(AblateError):
     """The user stopped a run; its progress is kept, and the next call continues."""
 

@@ -13,7 +13,7 @@ import ablate
 
 LAYERS = (
     ("version", "errors", "processes", "lazy_dynamo", "record", "printable", "compression"),
-    ("hashing", "wording", "writing", "console"),
+    ("hashing", "wording", "writing", "console", "deprecation"),
     ("cuda_graphs", "index"),
     ("registry",),
     ("parts",),
@@ -48,7 +48,7 @@ PLACES = (
     "config",
     "parts",
     "cuda_graphs registry index",
-    "errors wording hashing writing console",
+    "errors wording hashing writing console deprecation",
     "record printable compression processes version lazy_dynamo",
 )
 """Rows of the picture; a dot is a gap."""

@@ -20,7 +20,7 @@ from ablate.cli.compare import compare
 from ablate.cli.corpora import corpora_app
 from ablate.cli.doctor import doctor
 from ablate.cli.gate import gate
-from ablate.cli.guard import INTERRUPTED, Commands
+from ablate.cli.guard import INTERRUPTED, Command, Commands
 from ablate.cli.init import init
 from ablate.cli.inspect import inspect
 from ablate.cli.output import echo
@@ -52,7 +52,7 @@ app = typer.Typer(
 app.add_typer(corpora_app, name="corpora")
 app.add_typer(runs_app, name="runs")
 for command in _COMMANDS:
-    app.command()(command)
+    app.command(cls=Command)(command)
 
 
 def _version(value: bool) -> None:

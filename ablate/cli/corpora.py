@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablate.cli import options
-from ablate.cli.guard import guarded
+from ablate.cli.guard import Command, guarded
 from ablate.cli.output import console_of_output, echo, echo_json, waiting
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _list_corpora(*, as_json: bool, plugins: options.Plugins) -> None:
     console_of_output().print(grid)
 
 
-@corpora_app.command("fetch")
+@corpora_app.command("fetch", cls=Command)
 @guarded
 def fetch(name: CorpusName, values: CorpusOptions = None, plugins: options.Plugins = None) -> None:
     """Download a corpus into the user's cache, and check it.
@@ -75,7 +75,7 @@ def fetch(name: CorpusName, values: CorpusOptions = None, plugins: options.Plugi
     api.fetch_corpus(name, values or (), lambda line: echo(line, err=True))
 
 
-@corpora_app.command("check")
+@corpora_app.command("check", cls=Command)
 @guarded
 def check(
     spec: options.Spec,
@@ -108,7 +108,7 @@ def check(
         raise typer.Exit(1)
 
 
-@corpora_app.command("show")
+@corpora_app.command("show", cls=Command)
 @guarded
 def show_corpus(
     name: CorpusName,

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, ParamSpec, TextIO, cast
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from ablate.cli.output import echo, echo_json, waiting
-from ablate.errors import AblateError, DamagedFileWarning
+from ablate.deprecation import warn_if_deprecated
+from ablate.errors import AblateError, DamagedFileWarning, DeprecatedWarning
 
 INTERRUPTED = 130
 _CONTINUED = ("run", "gate", "fetch")
@@ -28,6 +29,9 @@ _CLOSED_PIPE = 141  # as a shell has it: 128 and the number of SIGPIPE
 _JUDGING = ("run", "gate", "check", "doctor")
 """Commands whose exit status is a verdict, which a closed pipe must not hide."""
 
+_OWN_WARNINGS = (DamagedFileWarning, DeprecatedWarning)
+"""Sentences for the user, not about a line of code."""
+
 Arguments = ParamSpec("Arguments")
 
 
@@ -36,7 +40,11 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # as typer calls it
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.showwarning = _print_warning
+                for own in _OWN_WARNINGS:
+                    warnings.simplefilter("default", own)
+                return super().invoke(ctx)
         except typer.BadParameter as error:
             from pydantic import ValidationError  # slow to import, and seldom needed
 
@@ -46,6 +54,19 @@ class Commands(TyperGroup):
                 details = error.__cause__.errors(include_url=False)
                 error.message = sentence(details, details[0]["input"])
             raise
+
+
+class Command(TyperCommand):
+    """A command that warns if it is deprecated, or an option that was given."""
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # as typer calls it
+        warn_if_deprecated(ctx.command_path)
+        for parameter in self.params:
+            source = ctx.get_parameter_source(parameter.name or "")
+            if source is not None and source.name == "COMMANDLINE":
+                for name in parameter.opts:
+                    warn_if_deprecated(f"{ctx.command_path} {name}")
+        return super().invoke(ctx)
 
 
 def guarded(command: Callable[Arguments, int | None]) -> Callable[Arguments, None]:
@@ -58,17 +79,14 @@ def guarded(command: Callable[Arguments, int | None]) -> Callable[Arguments, Non
     @functools.wraps(command)
     def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
         try:
-            with warnings.catch_warnings():
-                warnings.showwarning = _print_warning
-                warnings.simplefilter("default", DamagedFileWarning)
-                if plugins := kwargs.get("plugins"):
-                    from ablate.registry import load_plugin
+            if plugins := kwargs.get("plugins"):
+                from ablate.registry import load_plugin
 
-                    for file in cast("list[Path]", plugins):
-                        load_plugin(file)
-                with waiting("loading PyTorch"):
-                    import_module("ablate.api")
-                status = command(*args, **kwargs) or 0
+                for file in cast("list[Path]", plugins):
+                    load_plugin(file)
+            with waiting("loading PyTorch"):
+                import_module("ablate.api")
+            status = command(*args, **kwargs) or 0
             sys.stdout.flush()
         except AblateError as error:
             echo(str(error), err=True)
@@ -95,6 +113,6 @@ def _print_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    is_own = issubclass(category, DamagedFileWarning)  # a sentence for the user, not about a line
+    is_own = issubclass(category, _OWN_WARNINGS)
     text = str(message) if is_own else warnings.formatwarning(message, category, filename, lineno)
     echo(text.rstrip(), file=file, err=file is None)

@@ -11,7 +11,7 @@ import typer
 
 from ablate.cli import options
 from ablate.cli.completion import run_names
-from ablate.cli.guard import guarded
+from ablate.cli.guard import Command, guarded
 from ablate.cli.output import console_of_output, echo, echo_json, print_rows, waiting
 from ablate.wording import counted
 
@@ -23,7 +23,7 @@ runs_app = typer.Typer(help="List, show, remove and archive the runs in the fold
 Yes = Annotated[bool, typer.Option("--yes", help="Remove the runs, do not only list them.")]
 
 
-@runs_app.command("list")
+@runs_app.command("list", cls=Command)
 @guarded
 def list_runs(
     labels: Annotated[
@@ -98,7 +98,7 @@ def list_runs(
     echo(f"{counted(len(listed), 'run')}, {_mib(listed)}")
 
 
-@runs_app.command("show")
+@runs_app.command("show", cls=Command)
 @guarded
 def show_run(
     run: Annotated[
@@ -115,7 +115,7 @@ def show_run(
     echo_json(api.show_run(run, results=results))
 
 
-@runs_app.command("remove")
+@runs_app.command("remove", cls=Command)
 @guarded
 def remove_runs(
     labels: Annotated[list[str], typer.Argument(metavar="RUN", help="Runs as for `list`.")],
@@ -131,7 +131,7 @@ def remove_runs(
     _print_removed(removed, is_confirmed=is_confirmed, as_json=as_json)
 
 
-@runs_app.command("gc")
+@runs_app.command("gc", cls=Command)
 @guarded
 def collect_garbage(
     specs: Annotated[
@@ -152,7 +152,7 @@ def collect_garbage(
     _print_removed(removed, is_confirmed=is_confirmed, as_json=as_json)
 
 
-@runs_app.command("archive")
+@runs_app.command("archive", cls=Command)
 @guarded
 def archive_runs(
     specs: Annotated[
@@ -188,7 +188,7 @@ def archive_runs(
     echo(f"{counted(len(archived), 'run')}, {size}: {output}")
 
 
-@runs_app.command("restore")
+@runs_app.command("restore", cls=Command)
 @guarded
 def restore_runs(
     files: Annotated[

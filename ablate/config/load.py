@@ -13,12 +13,13 @@ from ablate.config.choices import mistakes_of_choices
 from ablate.config.experiment import RunSpec
 from ablate.config.files import HEADER, override, read
 from ablate.config.header import SEED_BITS, Header, TuneKeys
-from ablate.config.merge import merge, merge_schema, schema_of
+from ablate.config.merge import merge, merge_schema, schema_of, written
 from ablate.config.messages import MistakesError, certain, validated
 from ablate.config.paths import METRICS, with_file_paths
 from ablate.config.rows import BASELINE, at_row, in_row, requested_names, rows
 from ablate.config.runs import Experiment, Run, Tune, locate
 from ablate.config.tree import Mark, Mistake, Node, Source, UnreadableError
+from ablate.deprecation import warn_if_deprecated
 from ablate.errors import SpecError
 from ablate.printable import CONTROL, printable
 from ablate.registry import Choice
@@ -95,7 +96,17 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
     mistakes += mistakes_of_choices(experiment, requested)
     if mistakes:
         raise InvalidExperimentError(mistakes, experiment)
+    _warn_of_deprecated(tree, experiment)
     return experiment
+
+
+def _warn_of_deprecated(tree: Node, experiment: Experiment) -> None:
+    header = replace(tree, value={key: node for key, node in tree.items() if key in HEADER})
+    uses = dict.fromkeys(written(header, schema_of(Header)))
+    for origin in experiment.origins.values():
+        uses |= dict.fromkeys(written(origin.tree, merge_schema()))
+    for what, mark in uses:
+        warn_if_deprecated(what, str(mark))
 
 
 def _with_later_looks(header: Header) -> tuple[int, ...]:

@@ -170,6 +170,20 @@ def excluded_by(path: str) -> list[str]:
     return [".".join((*above, other)) for other in others if key in schema.alternatives]
 
 
+def written(node: Node, schema: MergeSchema, path: str = "") -> Iterator[tuple[str, Mark]]:
+    """Yield what a tree uses, and where: dotted paths, ``slot: part``, ``slot: part.option``."""
+    if schema.slot:
+        name = node.get("name")
+        part = f"{schema.slot.name}: {name.value if name else schema.slot.default}"
+        yield part, (name or node).mark
+        yield from ((f"{part}.{key}", item.key) for key, item in node.items() if key != "name")
+        return
+    for key, item in node.items():
+        below = f"{path}.{key}" if path else key
+        yield below, item.key
+        yield from written(item, schema.at(key), below)
+
+
 def model_of(info: FieldInfo) -> type[BaseModel] | None:
     """Return the model of a field, or of each value of a mapping, if there is one."""
     kinds = (info.annotation, *get_args(info.annotation))
