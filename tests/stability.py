@@ -16,6 +16,7 @@ from typing import Any, get_args
 import typer
 from pydantic import TypeAdapter
 
+import ablate
 from ablate import api, config, errors
 from ablate.api.documents import DOCUMENTS
 from ablate.cli.app import app
@@ -53,9 +54,10 @@ def identities() -> Iterator[str]:
 
 
 def interface() -> Iterator[str]:
-    """`ablate.api`: its names, the arguments of functions, the fields and methods of classes."""
-    for name in sorted(api.__all__):
-        member = getattr(api, name)
+    """`ablate.api` and `ablate`: names, arguments of functions, fields and methods of classes."""
+    of_api = {name: getattr(api, name) for name in api.__all__}
+    of_package = {f"ablate.{name}": getattr(ablate, name) for name in ablate.__all__}
+    for name, member in sorted((of_api | of_package).items()):
         if inspect.isfunction(member):
             yield f"{name}{_signature(member)}"
         elif inspect.isclass(member):
@@ -149,6 +151,8 @@ def _members(kind: type, *, own: bool = False) -> Iterator[str]:
     if is_dataclass(kind):
         yield from (f"{each.name}: {each.type}" for each in fields(kind) if each.name[0] != "_")
     known = {each.name for each in fields(kind)} if is_dataclass(kind) else set()
+    if not own and not is_dataclass(kind) and inspect.isfunction(vars(kind).get("__init__")):
+        yield f"__init__{_signature(vars(kind)['__init__'])}"
     for name, member in vars(kind).items() if own else inspect.getmembers(kind):
         if name.startswith("_") or name in known:
             continue
