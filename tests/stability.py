@@ -48,9 +48,10 @@ def identities() -> Iterator[str]:
     """The names of the runs of every shipped experiment, with a corpus of one content."""
     for name in sorted(shipped.names()):
         experiment = config.load(shipped.find(name) or "")
-        for row in experiment.rows:
-            known = config.identity(row.spec, "content", "fp32")
-            yield f"{name} {row.name} {known}"
+        for each in experiment.contexts.values() or [experiment]:
+            for row in each.rows:
+                known = config.identity(row.spec, "content", "fp32")
+                yield f"{each.name.removeprefix('experiments/')} {row.name} {known}"
 
 
 def interface() -> Iterator[str]:

@@ -25,6 +25,7 @@ from ablate.api.runs import StoredRun, collect_garbage, remove, runs, show_run
 from ablate.api.status import RunningTask, Session, status
 from ablate.api.study import Experiment, Study
 from ablate.api.translate import LoadedRun, Translation, Translator, decoded, load_run, translate
+from ablate.config import contexts_of
 from ablate.data.faults import Fault
 from ablate.measuring.attention import AttentionMap
 from ablate.report.comparison import Compared, MatchedRow
@@ -63,6 +64,7 @@ __all__ = [
     "check_corpus",
     "collect_garbage",
     "compare",
+    "contexts_of",
     "corpora",
     "decoded",
     "doctor",

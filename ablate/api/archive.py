@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, Any, cast, get_args
 
 from ablate import config
-from ablate.api.runs import StoredRun, runs
+from ablate.api.runs import StoredRun, in_contexts, runs
 from ablate.api.selection import RunLookup, key_of, match_keys, print_remark, select
 from ablate.api.selection import stored as stored_records
 from ablate.compression import Unpacked
@@ -100,6 +100,7 @@ def archive(
         raise StoreError(f"{output}: the name of an archive ends in {', '.join(_COMPRESSIONS)}")
     if content not in CONTENTS:
         raise SpecError(no_such("content", content, CONTENTS))
+    specs = in_contexts(specs)
     stored = [run for run in runs(results, specs=specs) if run.experiments]
     ended = [run for run in stored if run.status in get_args(Status)]
     if not ended:

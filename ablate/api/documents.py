@@ -21,7 +21,7 @@ from ablate.gate.check import CheckVerdict
 from ablate.printable import SCHEMA
 from ablate.record import Record
 from ablate.report.comparison import MatchedRow, Outcome, TranslationDifferences
-from ablate.report.formats.machine import TableContent
+from ablate.report.formats.machine import ContextsContent, TableContent
 from ablate.report.plan import Plan
 from ablate.runner.sessions import Session
 from ablate.wording import no_such
@@ -48,6 +48,10 @@ def _object(name: str, base: type | None = None, **more: Any) -> Any:
 
 def _list(item: Any) -> Any:
     return list[item]
+
+
+def _by_name(item: Any) -> Any:
+    return dict[str, item]
 
 
 def _event(name: str, keys: dict[str, Any], **more: Any) -> Any:
@@ -78,10 +82,16 @@ _EVENTS: Any = (
 )
 _TOTALS = {"n_missing": int, "weight_mib": float}
 _TIMES = {"seconds_left": float | None, "device_seconds": float | None}
+_PLAN: Any = _object("Plan", Plan, **_TOTALS, **_TIMES)
+_BLESSED: Any = _object(
+    "Blessed",
+    path=str,
+    **dict.fromkeys(("blessed", "moved", "loosened", "weakened", "refused", "remarks"), list[str]),
+)
 DOCUMENTS = {
     "run": TableContent,
     "report": TableContent,
-    "plan": _object("Plan", Plan, **_TOTALS, **_TIMES),
+    "plan": _PLAN,
     "compare": _object(
         "Compared",
         labels=tuple[str, str],
@@ -100,13 +110,7 @@ DOCUMENTS = {
         verdicts=_list(_object("CheckVerdict", CheckVerdict, passed=bool)),
         remarks=list[str],
     ),
-    "gate --bless": _object(
-        "Blessed",
-        path=str,
-        **dict.fromkeys(
-            ("blessed", "moved", "loosened", "weakened", "refused", "remarks"), list[str]
-        ),
-    ),
+    "gate --bless": _BLESSED,
     "check": _object("Checked", findings=_list(_object("Finding", Finding, is_kept=bool))),
     "corpora": list[CorpusListing],
     "corpora check": _object("CorpusStatistics", CorpusStatistics),
@@ -124,6 +128,10 @@ DOCUMENTS = {
     "runs restore": _object("Restored", archives=list[Restored]),
     "runs show": Record,
     "status": list[Session],
+    "contexts run": ContextsContent,
+    "contexts report": ContextsContent,
+    "contexts plan": _object("Plans", contexts=_by_name(_PLAN)),
+    "contexts gate --bless": _object("BlessedContexts", contexts=_by_name(_BLESSED)),
     "errors": _object("Refusal", errors=list[Mistake]),
     "events": Union[_EVENTS],  # noqa: UP007 - of a tuple
 }
@@ -133,7 +141,8 @@ DOCUMENTS = {
 def schema(of: str | None = None) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of an experiment, or of what a command prints.
 
-    ``of`` is a command, as in ``runs list``; ``errors``, which any prints that refuses; or
+    ``of`` is a command, as in ``runs list``, and ``contexts run`` of one that was given an
+    experiment with contexts; ``errors``, which any prints that refuses; or
     ``events``, the lines of ``--progress json``. Keys may be added to objects; when one goes or
     means something else, the number of their key ``schema`` grows.
 

@@ -120,7 +120,7 @@ def gate(
     junit: Path | str | None = None,
     is_stored: bool = False,
 ) -> Gated:
-    """Make the runs that a reference needs and judge them by it.
+    """Make the runs that a reference needs and judge them by it; a context has its own.
 
     Without seeds in the options, the seeds are those of the experiment, or new ones if some check
     is about new seeds and was blessed with one of these.
@@ -136,6 +136,8 @@ def gate(
             ``options.fresh`` and without ``is_stored``.
         StoreError: if ``is_stored`` and something is missing.
     """
+    if contexts := config.contexts_of(path, options.overrides):
+        return _gate_in_contexts(path, contexts, Path(reference), options, junit, is_stored)
     experiment, file = load(path, options.overrides), read(Path(reference))
     file.refuse(flaws=file.reference.flaws(), rows=[row.name for row in experiment.rows])
     of_tuning = experiment.tune.seeds if experiment.tune else ()
@@ -160,7 +162,38 @@ def gate(
     return Gated(experiment.name, verdicts, about)
 
 
-def bless(
+def _gate_in_contexts(
+    path: Path | str,
+    contexts: Mapping[str, Path],
+    reference: Path,
+    options: RunOptions,
+    junit: Path | str | None,
+    is_stored: bool,
+) -> Gated:
+    """Judge each context by its own reference; the gate passes if all do."""
+    gated = {
+        name: gate(each, reference_of(reference, name), options, is_stored=is_stored)
+        for name, each in contexts.items()
+    }
+    verdicts = tuple(
+        replace(each, check=f"{name}: {each.check}")
+        for name, of_context in gated.items()
+        for each in of_context.verdicts
+    )
+    about = tuple(f"{name}: {each}" for name, one in gated.items() for each in one.remarks)
+    whole = config.load(path, options.overrides).name
+    if junit is not None:
+        write_whole(Path(junit), junit_xml(whole, verdicts, about))
+    return Gated(whole, verdicts, about)
+
+
+def reference_of(reference: Path, context: str) -> Path:
+    """Return the file of a context's reference: ``size-wide.reference.yaml``."""
+    name, _, rest = reference.name.partition(".")
+    return reference.with_name(f"{name}-{context}.{rest}")
+
+
+def bless(  # noqa: PLR0913 - one argument for every option of the command
     path: Path | str,
     reference: Path | str,
     options: RunOptions = DEFAULT,
@@ -168,6 +201,7 @@ def bless(
     widen: bool = False,
     repeats: Path | str | None = None,
     is_stored: bool = False,
+    template: Path | str | None = None,
 ) -> Blessed:
     """Make the runs that a reference needs and write their numbers and tolerances into it.
 
@@ -175,8 +209,9 @@ def bless(
     it runs on the CPU, and that the BLEU of new seeds stays where it is. The second check
     catches a loss of 1.5 BLEU or, if the runs cannot promise that, the smallest that they can.
     What can be promised is written on standard error before training, and after the first seeds.
-    The terms of an old reference's checks stay as they are. ``repeats`` is a folder of results with
-    the same runs, made on another kind of machine.
+    The terms of an old reference's checks stay as they are; a new one takes those of a ``template``
+    that exists. ``repeats`` is a folder of results with the same runs, made on another kind of
+    machine. An experiment with contexts is blessed in each by itself.
 
     Raises:
         BlessingError: if the runs can bless no check, or not one that was blessed before; it says
@@ -186,7 +221,8 @@ def bless(
     """
     experiment, target = load(path, options.overrides), Path(reference)
     seeds = _seeds(experiment, options)
-    file = read(target) if target.exists() else None
+    known = next((file for file in (target, template) if file and Path(file).exists()), None)
+    file = read(Path(known)) if known else None
     if file:
         pilots = file.reference.used_by_pilot(seeds)
         flaws = [(("pilot_seeds",), f"{pilots}; bless with others (--seeds)")] if pilots else []

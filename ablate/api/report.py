@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from ablate import config
 from ablate import report as reporting
 from ablate.api import trials
 from ablate.api.corpora import text_of_runs
@@ -27,7 +28,9 @@ from ablate.api.selection import (
 from ablate.config import Experiment
 from ablate.errors import DamagedFileWarning, DataError, StoreError
 from ablate.measuring import SentenceStatistics, bleu_counts
+from ablate.report import contexts as overview
 from ablate.report.layout import Layout
+from ablate.runner.check import check
 from ablate.store import Store, readable, verify
 from ablate.wording import counted
 
@@ -43,7 +46,8 @@ class Outcome:
 
     def __repr__(self) -> str:
         n_done = sum(record["status"] == "done" for record in self.records.values())
-        n_runs = len(self.experiment.rows) * len(self.experiment.seeds)
+        n_contexts = max(1, len(self.experiment.contexts))
+        n_runs = n_contexts * len(self.experiment.rows) * len(self.experiment.seeds)
         done = f"{n_done} of {counted(n_runs, 'run')} done"
         return f"<Outcome of {self.experiment.name}: {done}, exit_status={self.exit_status}>"
 
@@ -60,7 +64,7 @@ def report(
     results: Path | str = "results",
     layout: Layout = "ours",
 ) -> Outcome:
-    """Tabulate what is stored of an experiment: of all its rows, or of those in ``only``.
+    """Tabulate what is stored of an experiment, in each of its contexts: of all rows or ``only``.
 
     Seeds and overrides are as for `run`. Prints on standard error which runs other code, libraries
     or another machine have made.
@@ -69,6 +73,23 @@ def report(
         DataError: if the content of the corpus is not known here, so that no run has a hash.
         StoreError: if nothing is stored; it names the overrides and seeds of other stored runs.
     """
+    if config.contexts_of(path, overrides):
+        outcome, _ = in_each(
+            path,
+            overrides,
+            seeds,
+            only,
+            lambda context: report(
+                context,
+                seeds=seeds,
+                only=only,
+                overrides=overrides,
+                results=results,
+                layout=layout,
+            ),
+            is_stored=True,
+        )
+        return outcome
     store = Store(Path(results))
     lookup = RunLookup(store)
     selection = at_look(select(path, overrides, seeds, only, lookup), lookup)
@@ -83,6 +104,61 @@ def report(
     for remark in remarks_on(records):
         print_remark(remark)
     return Outcome(selection.experiment, records, tabulate(selection, records, store, layout))
+
+
+def in_each(
+    path: Path | str,
+    overrides: Sequence[str],
+    seeds: Sequence[int] | None,
+    only: Sequence[str],
+    of_context: Callable[[Path], Outcome],
+    *,
+    is_stored: bool = False,
+) -> tuple[Outcome, Path]:
+    """Return the outcome of an experiment with contexts, and the folder of its tables.
+
+    Every row of every context is checked before the first is called. If the results are only read
+    (``is_stored``), a context without any is left out.
+
+    Raises:
+        SpecError: with every mistake of the file.
+        StoreError: if no context has results.
+    """
+    whole = config.load(path, overrides)
+    for each in whole.contexts.values():
+        check(each)
+    outcomes: dict[str, Outcome] = {}
+    missing: list[StoreError] = []
+    for name, each in whole.contexts.items():
+        if not is_stored:
+            print_remark(f"context {name} ({len(outcomes) + 1} of {len(whole.contexts)})")
+        try:
+            outcomes[name] = of_context(each.path)
+        except StoreError as error:
+            if not is_stored:
+                raise
+            missing.append(error)
+    if not outcomes:
+        raise missing[0]
+    for reason in missing:
+        print_remark(f"left out: {reason}")
+    first = next(iter(outcomes.values())).experiment
+    rows = {row.name for row in first.rows}
+    narrowed = replace(
+        whole, rows=tuple(row for row in whole.rows if row.name in rows), seeds=first.seeds
+    )
+    tables = {name: each.table for name, each in outcomes.items()}
+    table = overview.tabulate(narrowed, tables)
+    records = {
+        (f"{name}: {row}", seed): record
+        for name, each in outcomes.items()
+        for (row, seed), record in each.records.items()
+    }
+    status = max(each.exit_status for each in outcomes.values())
+    selection = select(next(iter(whole.contexts.values())).path, overrides, seeds, only)
+    named = replace(selection.experiment, name=whole.name)
+    folder = trials.table_folder(replace(selection, experiment=named), Path())
+    return Outcome(narrowed, records, table, status), folder
 
 
 def tabulate(

@@ -18,7 +18,7 @@ from ablate.analysis.summary import Record, Summary, summarise
 from ablate.analysis.two_tables import RowSample
 from ablate.api.metrics import scored
 from ablate.api.selection import Fingerprints, Records, RunLookup, print_remark, select, stored
-from ablate.config import BASELINE, Experiment, RunSpec, experiment_name, shipped
+from ablate.config import BASELINE, Experiment, RunSpec, contexts_of, experiment_name, shipped
 from ablate.errors import SpecError, StoreError
 from ablate.record import scoring
 from ablate.registry import Choice
@@ -65,6 +65,14 @@ def read_result_set(name: str, spec: str | None, results: Path) -> ResultSet:
         if not (Path(name) / "runs").is_dir():
             raise SpecError(f"{name}: is no folder of results: it has no folder 'runs'")
         return _of_folder(name, spec)
+    if contexts := contexts_of(name):
+        sets = {each: read_result_set(str(path), spec, results) for each, path in contexts.items()}
+        rows = [
+            replace(row, name=f"{context}: {row.name}")
+            for context, each in sets.items()
+            for row in each.rows
+        ]
+        return replace(next(iter(sets.values())), rows=rows, experiment=None)
     lookup = RunLookup(Store(results))
     selection = select(name, lookup=lookup)
     records = stored(selection, lookup)

@@ -8,11 +8,12 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from ablate import config
 from ablate import report as reporting
 from ablate.api import trials
 from ablate.api.completion import DEFAULT, RunOptions, complete, opened, workers
 from ablate.api.looks import note_look
-from ablate.api.report import Outcome, tabulate
+from ablate.api.report import Outcome, in_each, tabulate
 from ablate.api.selection import Selection, key_of, print_remark
 from ablate.api.tune import select_chosen
 from ablate.errors import RunError, StoreError
@@ -26,7 +27,7 @@ _FIGURES = ".figures"
 
 
 def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] = ()) -> Outcome:
-    """Train and measure what is missing of an experiment, and tabulate it.
+    """Train and measure what is missing of an experiment, in each of its contexts; tabulate it.
 
     Prints the progress on standard error. Writes ``table.*`` and figures into
     ``<results>/<experiment>/``; with overrides, other seeds or some rows alone into
@@ -37,6 +38,8 @@ def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] 
         DataError: if a corpus is unavailable.
         DeviceError: if the machine lacks the device.
     """
+    if config.contexts_of(path, options.overrides):
+        return _run_in_contexts(path, options, only)
     with opened(options) as options:
         selection, store = select_chosen(path, options, only), options.store
         records, is_new = complete(selection, options)
@@ -59,6 +62,29 @@ def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] 
     is_done = all(records[key_of(run)]["status"] == "done" for run in selection.runs)
     exit_status = 0 if is_done and is_written else RunError.exit_status
     return Outcome(selection.experiment, records, table, exit_status)
+
+
+def _run_in_contexts(path: Path | str, options: RunOptions, only: Sequence[str]) -> Outcome:
+    with opened(options) as options:
+        outcome, folder = in_each(
+            path,
+            options.overrides,
+            options.seeds,
+            only,
+            lambda context: run(context, options, only=only),
+        )
+    try:
+        folder = options.store.results / folder
+        reporting.write_tables(outcome.table, folder)
+        if options.figures:
+            from ablate.report import figures
+
+            if (drawing := figures.draw_contexts(outcome.table)) is not None:
+                drawing.save(folder)
+    except (StoreError, OSError) as error:
+        print_remark(f"the table is printed, but not kept: {error}")
+        return replace(outcome, exit_status=RunError.exit_status)
+    return outcome
 
 
 def _progress(selection: Selection) -> str:

@@ -169,6 +169,15 @@ def show_run(run: str, *, results: Path | str = "results") -> dict[str, Any]:
     return store.find(run if key is None else key)
 
 
+def in_contexts(specs: Sequence[Path | str]) -> list[Path | str]:
+    """Return experiments, those that have contexts in each of them."""
+    flat: list[Path | str] = []
+    for spec in specs:
+        contexts = config.contexts_of(spec)
+        flat.extend(contexts.values() if contexts else [spec])
+    return flat
+
+
 def _needed(
     specs: Sequence[Path | str], store: Store
 ) -> tuple[dict[str, set[str]], tuple[str, ...]]:
@@ -176,7 +185,7 @@ def _needed(
     needed: dict[str, set[str]] = {}
     unknown: dict[str, None] = {}
     kinds = [(None, None), *product(PRECISIONS, ENGINES)]
-    for spec in specs:
+    for spec in in_contexts(specs):
         for precision, engine in kinds:
             lookup = RunLookup(store, precision, engine)
             selection = select(spec, lookup=lookup)

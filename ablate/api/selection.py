@@ -27,6 +27,7 @@ from ablate.runner.task import Task
 from ablate.store import Store, is_finished
 from ablate.training import engines
 from ablate.training.engines import Eager, engine_of, random_draws
+from ablate.wording import listed
 
 Record = dict[str, Any]
 Records = dict[tuple[str, int], Record]
@@ -64,13 +65,17 @@ class Selection:
 
 
 def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
-    """Read an experiment; if it has mistakes, also assemble the rows that have none.
+    """Read an experiment in one context; if it has mistakes, also assemble rows without any.
 
     Raises:
         SpecError: with every mistake of the file, and all that the parts of other rows refuse.
     """
     try:
-        return config.load(Path(path), overrides)
+        experiment = config.load(Path(path), overrides)
+        if experiment.contexts:
+            names = listed(f"{path}#{name}" for name in experiment.contexts)
+            raise SpecError(f"{path} has contexts, of which this takes one: {names}")
+        return experiment
     except config.InvalidExperimentError as error:
         if error.valid is None:
             raise

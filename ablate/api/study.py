@@ -119,7 +119,10 @@ class Study:
         return self.outcome.table.conclusion
 
     def table(self) -> pd.DataFrame:
-        """Return every number in full, one line per row: the content of ``table.csv``."""
+        """Return every number in full: the content of ``table.csv``, by row.
+
+        Of an experiment with contexts it has a line for each row, metric and context.
+        """
         import pandas as pd
 
         table = self.outcome.table
@@ -127,6 +130,8 @@ class Study:
         frame = pd.read_csv(text, keep_default_na=False, na_values=["", "nan"])
         texts = frame.select_dtypes(exclude="number").columns
         frame[texts] = frame[texts].map(unquoted, na_action="ignore")
+        if table.contexts is not None:
+            return frame
         names = [line.summary.name for line in table.lines]  # some would be read as NaN
         return frame.assign(row=names).set_index("row")
 
@@ -166,7 +171,11 @@ class Study:
         """
         import pandas as pd
 
-        spec = self.outcome.experiment.rows[0].spec
+        experiment = self.outcome.experiment
+        if experiment.contexts:
+            names = ", ".join(f"{experiment.path}#{name}" for name in experiment.contexts)
+            raise SpecError(f"translations are those of one context: {names}")
+        spec = experiment.rows[0].spec
         tests = text_of_runs(spec.corpus, self.records.values()).tests
         name = next(iter(tests)) if test_set is None else test_set
         if name not in tests:

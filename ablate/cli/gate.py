@@ -88,22 +88,38 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
         option = "--widen" if widen else "--repeats"
         raise SpecError(f"{option} is for --bless; a gate changes no reference")
     from ablate import api
+    from ablate.api.gate import reference_of
 
     reference = reference or default_reference(spec)
     given = options.run_options(context.params)
     if bless:
-        done = api.bless(spec, reference, given, widen=widen, repeats=repeats, is_stored=stored)
-        _print_blessed(done, as_json=as_json)
-        return done.exit_status
+        contexts = api.contexts_of(spec, given.overrides)
+        targets = {path: reference_of(reference, name) for name, path in contexts.items()}
+        blessed = [
+            api.bless(
+                path,
+                target,
+                given,
+                widen=widen,
+                repeats=repeats,
+                is_stored=stored,
+                template=reference,
+            )
+            for path, target in (targets or {spec: reference}).items()
+        ]
+        if as_json:
+            by_context = {name: d.to_json() for name, d in zip(contexts, blessed, strict=False)}
+            echo_json({"contexts": by_context} if contexts else blessed[0].to_json())
+        else:
+            for done in blessed:
+                _print_blessed(done)
+        return max(done.exit_status for done in blessed)
     gated = api.gate(spec, reference, given, junit=junit, is_stored=stored)
     _print_gated(gated, as_json=as_json)
     return gated.exit_status
 
 
-def _print_blessed(done: Blessed, *, as_json: bool) -> None:
-    if as_json:
-        echo_json(done.to_json())
-        return
+def _print_blessed(done: Blessed) -> None:
     for text in (*done.loosened, *done.moved, *done.weakened, *done.remarks):
         echo(text)
     for text in done.refused:
@@ -127,8 +143,11 @@ def _print_gated(gated: Gated, *, as_json: bool) -> None:
 def default_reference(spec: Path) -> Path:
     """Return the name of an experiment's reference: with its folders below ``experiments``."""
     from ablate.config import shipped
+    from ablate.config.contexts import of_context
 
-    path = shipped.resolve(spec).resolve()
+    file, context = of_context(spec)
+    path = shipped.resolve(file).resolve()
     root = next((folder for folder in path.parents if folder.name == "experiments"), path.parent)
-    name = "-".join(path.relative_to(root).with_suffix("").parts)
+    parts = (*path.relative_to(root).with_suffix("").parts, *([context] if context else []))
+    name = "-".join(parts)
     return Path(f"{name}.reference.yaml")

@@ -45,23 +45,30 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
     """
     from ablate import api
 
+    given = options.overrides_of(context.params)
     with waiting("checking and counting every row"):
-        planned = api.plan(
-            spec,
-            seeds=options.parse_seeds(seeds),
-            only=only or (),
-            device=device,
-            jobs=jobs,
-            engine=engine,
-            overrides=options.overrides_of(context.params),
-            results=results,
-            backend=backend,
-            backend_options=options.backend_options(context.params),
-        )
-    if as_json:
-        echo_json(planned.to_json())
+        plans = {
+            name: api.plan(
+                path,
+                seeds=options.parse_seeds(seeds),
+                only=only or (),
+                device=device,
+                jobs=jobs,
+                engine=engine,
+                overrides=given,
+                results=results,
+                backend=backend,
+                backend_options=options.backend_options(context.params),
+            )
+            for name, path in (api.contexts_of(spec, given) or {"": spec}).items()
+        }
+    if as_json and "" in plans:
+        echo_json(plans[""].to_json())
+    elif as_json:
+        echo_json({"contexts": {name: planned.to_json() for name, planned in plans.items()}})
     else:
-        print_plan(planned)
+        for planned in plans.values():
+            print_plan(planned)
 
 
 def print_plan(planned: Plan) -> None:

@@ -17,6 +17,7 @@ from ablate.config.inheritance import value_at
 from ablate.config.json_schema import schema
 from ablate.config.load import (
     InvalidExperimentError,
+    contexts_of,
     expand,
     experiment_name,
     load,
@@ -46,6 +47,7 @@ __all__ = [
     "TrainingSpec",
     "Tune",
     "Tuning",
+    "contexts_of",
     "expand",
     "experiment_name",
     "files_of",

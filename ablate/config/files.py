@@ -6,10 +6,11 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 
 from ablate.config import shipped
+from ablate.config.experiment import RunSpec
 from ablate.config.header import Header, TuneKeys
 from ablate.config.merge import (
     MergeSchema,
@@ -42,8 +43,15 @@ SECTIONS = ("variants", "grid", "leave_one_out")
 VARYING = ("tokenizer", "model", "training", "decoding")
 """The keys that rows may change."""
 
+CONTEXTS = "contexts"
+_OF_CONTEXTS = tuple(key for key in RunSpec.model_fields if key != "seed")
+"""The keys that contexts may change."""
+
 UNUSABLE_NAME = r"^$|^\s|\s$|[\x00-\x1f\x7f-\x9f\u2028\u2029]|^<<$"
 """A pattern of what no row may be called."""
+
+UNUSABLE_CONTEXT = r"[^A-Za-z0-9_.-]|^[.-]|^$|^trials$"
+"""A pattern of what no context may be called, which has a folder of its own."""
 
 HEADER = tuple(Header.model_fields)
 _FILES = ("extends", "plugins")
@@ -88,6 +96,7 @@ def _merged(layers: Sequence[Node]) -> Node:
     def whole(of_changes: MergeSchema) -> Node:
         by_name = MergeSchema(others=of_changes)
         rows = {"variants": by_name, "grid": MergeSchema(), "leave_one_out": by_name}
+        rows[CONTEXTS] = by_name
         schema = MergeSchema(children={**merge_schema().children, "metrics": METRICS, **rows})
         return reduce(lambda below, above: merge(below, above, schema), layers)
 
@@ -245,11 +254,12 @@ def override(text: str, mistakes: list[Mistake]) -> list[Node]:
 
 def prepared(root: Node, mistakes: list[Mistake]) -> Node:
     """Return one layer ready to merge: its keys checked, its parts and changes normalized."""
-    known = (*HEADER, *merge_schema().children, *SECTIONS, *_FILES)
+    known = (*HEADER, *merge_schema().children, *SECTIONS, CONTEXTS, *_FILES)
     layer: dict[str, Node] = {}
     for key, node in root.items():
-        if key in SECTIONS:
-            layer |= _section(node, key, mistakes)
+        if key in (*SECTIONS, CONTEXTS):
+            section = _contexts if key == CONTEXTS else partial(_section, kind=key)
+            layer |= section(node, mistakes=mistakes)
         elif key in merge_schema().children:
             layer[key] = normalize(node, merge_schema().at(key))
         elif key == "tune" and node.value is not None:
@@ -319,13 +329,32 @@ def _section(node: Node, kind: str, mistakes: list[Mistake]) -> dict[str, Node]:
     return {kind: replace(node, value={key: item for key, item in by_name.items() if item})}
 
 
-def _named(section: Node, mistakes: list[Mistake]) -> Iterator[tuple[str, Node]]:
-    """Yield the rows of a section whose names do in tables."""
+def _contexts(node: Node, mistakes: list[Mistake]) -> dict[str, Node]:
+    """Return the section ``contexts`` under its name; a context may change nothing."""
+    if not isinstance(node.value, dict) or not node.value:
+        reason = "needs a mapping from names of contexts to changes"
+        mistakes.append(Mistake(node.mark, node.path, reason))
+        return {}
+    by_name = {
+        name: replace(item, value={})
+        if item.value in ({}, None)
+        else _change(item, mistakes, _OF_CONTEXTS)
+        for name, item in _named(node, mistakes, "context", UNUSABLE_CONTEXT)
+    }
+    return {CONTEXTS: replace(node, value={key: item for key, item in by_name.items() if item})}
+
+
+def _named(
+    section: Node, mistakes: list[Mistake], what: str = "row", unusable: str = UNUSABLE_NAME
+) -> Iterator[tuple[str, Node]]:
+    """Yield the rows or contexts of a section whose names do in tables and folders."""
     for name, node in section.items():
-        if not re.search(UNUSABLE_NAME, name):
+        if not re.search(unusable, name):
             yield name, node
             continue
-        reason = f"no row can be called {name!r}; give it a name in one line, without outer blanks"
+        rule = "in one line, without outer blanks"
+        rule = rule if what == "row" else "of letters, digits, '-', '_' and '.'"
+        reason = f"no {what} can be called {name!r}; give it a name {rule}"
         mistakes.append(Mistake(node.key, section.path, reason))
 
 
@@ -337,7 +366,7 @@ def _is_axis(path: str, node: Node, mistakes: list[Mistake]) -> bool:
     return _may_vary(head, node.key, node.path, mistakes)
 
 
-def _change(node: Node, mistakes: list[Mistake]) -> Node | None:
+def _change(node: Node, mistakes: list[Mistake], heads: Sequence[str] = VARYING) -> Node | None:
     if not isinstance(node.value, dict) or not node.value:
         reason = "needs a mapping from paths to values, as in {model.norm: rms}"
         if not node.value:
@@ -346,15 +375,23 @@ def _change(node: Node, mistakes: list[Mistake]) -> Node | None:
         return None
     layer = change(node, mistakes)
     changes = {
-        key: item for key, item in layer.items() if _may_vary(key, item.key, item.path, mistakes)
+        key: item
+        for key, item in layer.items()
+        if _may_vary(key, item.key, item.path, mistakes, heads)
     }
     return replace(layer, value=changes) if changes else None
 
 
-def _may_vary(head: str, at: Mark, path: str, mistakes: list[Mistake]) -> bool:
-    if head in VARYING:
+def _may_vary(
+    head: str, at: Mark, path: str, mistakes: list[Mistake], heads: Sequence[str] = VARYING
+) -> bool:
+    if head in heads:
         return True
-    if head in ("corpus", "seed", "seeds"):
+    if heads is _OF_CONTEXTS:
+        reason = unknown(head, heads)
+        if head in (*HEADER, *SECTIONS, *_FILES):
+            reason = f"all contexts share {head!r}; put it at the top level of the file"
+    elif head in ("corpus", "seed", "seeds"):
         what = "corpus" if head == "corpus" else "list of seeds"
         reason = f"all rows share one {what}; give it outside of the rows"
     elif head in (*HEADER, *SECTIONS, *_FILES, "devices_per_run"):

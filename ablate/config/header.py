@@ -218,3 +218,4 @@ class Header(Frozen):
     published: Published | None = None
     match: Match | None = None
     tune: TuneKeys | None = None
+    trend: Annotated[str, Field(min_length=1)] | None = None

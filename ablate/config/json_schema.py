@@ -2,10 +2,10 @@
 
 It agrees with `load` on every file without ``extends``, but for what depends on several values:
 that d_model is a multiple of n_heads, that an option belongs to the part which another layer
-names, that a required option or key is given in some layer, that two dotted paths do not give one
-value or two that exclude each other, that rows, metrics and the seeds of tuning differ, that rows
-with published numbers exist, and so do those that ``match`` names or null removes; and that files
-exist. In JSON Schema 2.0 is a whole number, in `load` it is none. PyYAML and other readers of YAML
+names, that a required option or key is given in some layer, that there are two contexts, which
+differ, and ``trend`` is a number in each, that two dotted paths do not give one value or two that
+exclude each other, that rows, metrics and the seeds of tuning differ, that rows with published
+numbers exist, and so do those that ``match`` names or null removes; and that files exist. In JSON Schema 2.0 is a whole number, in `load` it is none. PyYAML and other readers of YAML
 1.1 take ``5e-3`` for a string, so where a number is expected such strings are valid.
 """
 
@@ -20,7 +20,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from ablate.config.experiment import Layers, OneOf, PerSide, RunSpec, slot_of
-from ablate.config.files import UNUSABLE_NAME, VARYING
+from ablate.config.files import UNUSABLE_CONTEXT, UNUSABLE_NAME, VARYING
 from ablate.config.header import (
     SEED_BITS,
     Header,
@@ -47,6 +47,8 @@ def schema() -> Schema:
         for path, value in paths.items()
     }
     ref = {"$ref": "#/$defs/change"}
+    whole = _paths({key: info for key, info in run.items() if key != "seed"})
+    of_context = {**_object(dict(whole)), "description": _CHANGE}
     tune = {
         **_object(
             {
@@ -82,6 +84,15 @@ def schema() -> Schema:
                     "additionalProperties": {"anyOf": [ref, {"type": "null"}]},
                 },
                 "grid": {**_object(axes), "minProperties": 1},
+                "contexts": {
+                    "type": "object",
+                    "minProperties": 1,
+                    "propertyNames": {"not": {"pattern": UNUSABLE_CONTEXT}},
+                    "additionalProperties": {"anyOf": [of_context, {"type": "null"}]},
+                    "description": "where every row is trained, and compared with the baseline "
+                    "there: names, each with a change of the baseline",
+                },
+                "trend": _of_field(Header.model_fields["trend"]),
                 "leave_one_out": {
                     "anyOf": [
                         {

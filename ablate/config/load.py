@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +10,13 @@ from pydantic import ValidationError
 
 from ablate.config import shipped
 from ablate.config.choices import mistakes_of_choices
+from ablate.config.contexts import (
+    in_contexts,
+    mistakes_of_contexts,
+    mistakes_of_sections,
+    of_context,
+    paths_of_contexts,
+)
 from ablate.config.experiment import RunSpec
 from ablate.config.files import HEADER, override, read
 from ablate.config.header import SEED_BITS, Header, TuneKeys
@@ -39,16 +46,19 @@ _TAKEN = ("runs", "probes", "matches", "sessions", "exports", "slurm", "experime
 
 
 def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
-    """Read an experiment and check all its rows.
+    """Read an experiment and check all its rows, in each of its contexts.
 
     Args:
-        path: the file, or the name of a shipped one, as in ``pe``.
-        overrides: ``PATH=VALUE`` each, changes of the baseline; rows change it further.
+        path: the file, or the name of a shipped one, as in ``pe``; with ``#NAME`` at its end in
+            that context alone.
+        overrides: ``PATH=VALUE`` each, changes of the baseline; contexts and rows change it
+            further.
 
     Raises:
         InvalidExperimentError: with every mistake of the file, its parents and the overrides.
     """
-    path = shipped.resolve(Path(path))
+    path, requested = of_context(path)
+    path = shipped.resolve(path)
     mistakes: list[Mistake] = []
     try:
         tree, is_whole = read(path, overrides, mistakes)
@@ -59,6 +69,64 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
     if not is_whole:
         raise InvalidExperimentError([*mistakes, *_certain_mistakes(tree)], None)
     header = _header(tree, mistakes) or Header()
+    trees = in_contexts(tree)
+    if requested is not None and requested not in trees:
+        reason = no_such("context", requested, [*trees])
+        mistakes.append(Mistake(Mark(tree.start.source, 1, 1), "", reason))
+    if trees:
+        experiment = _in_contexts(trees, tree, header, path, mistakes)
+    else:
+        experiment = _experiment(tree, header, path, mistakes)
+    if experiment is not None and not mistakes:
+        mistakes += mistakes_of_sections(tree, experiment.contexts, header.trend)
+    if mistakes or experiment is None:
+        raise InvalidExperimentError(mistakes, experiment)
+    _warn_of_deprecated(tree, experiment)
+    return experiment.contexts[requested] if requested is not None else experiment
+
+
+def _in_contexts(
+    trees: Mapping[str, Node], tree: Node, header: Header, path: Path, mistakes: list[Mistake]
+) -> Experiment | None:
+    """Return an experiment with its contexts; None if the baseline has mistakes in all of them."""
+    contexts: dict[str, Experiment] = {}
+    of_contexts: dict[str, list[Mistake]] = {}
+    for name, there in trees.items():
+        of_contexts[name] = []
+        if experiment := _experiment(there, header, path, of_contexts[name]):
+            folder, at = f"{experiment.name}/{name}", path.with_name(f"{path.name}#{name}")
+            contexts[name] = replace(experiment, name=folder, path=at)
+    mistakes += mistakes_of_contexts(tree, of_contexts, contexts)
+    if not contexts:
+        return None
+    return replace(
+        next(iter(contexts.values())),
+        name=experiment_name(path),
+        path=path,
+        contexts=contexts,
+        context_paths=paths_of_contexts(tree),
+        trend=header.trend,
+    )
+
+
+def contexts_of(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Path]:
+    """Return what to call each context of an experiment in place of its file, by name.
+
+    It has none if it names one itself, or the file cannot be read.
+    """
+    file, requested = of_context(path)
+    try:
+        tree, _ = read(shipped.resolve(file), overrides, [])
+    except UnreadableError:
+        return {}
+    names = in_contexts(tree) if requested is None else ()
+    return {name: file.with_name(f"{file.name}#{name}") for name in names}
+
+
+def _experiment(
+    tree: Node, header: Header, path: Path, mistakes: list[Mistake]
+) -> Experiment | None:
+    """Return the rows of a merged tree as an experiment; None if the baseline has mistakes."""
     valid_rows, origins = rows(tree, mistakes)
     requested = requested_names(tree) if mistakes else [row.name for row in valid_rows[1:]]
     names = [BASELINE, *requested]
@@ -69,7 +137,7 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
         if row not in names
     ]
     if BASELINE not in origins:
-        raise InvalidExperimentError(mistakes, None)
+        return None
     first_seed = {"seed": header.seeds[0]}
     sections = {key: node for key in ("match", "tune") if (node := tree.get(key))}
     axes = sections["tune"].items() if header.tune else ()
@@ -94,17 +162,15 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
         reason = f"the last look is at {header.looks[-1]} seeds, and there are {len(header.seeds)}"
         mistakes.append(Mistake(node.mark, node.path, reason))
     mistakes += mistakes_of_choices(experiment, requested)
-    if mistakes:
-        raise InvalidExperimentError(mistakes, experiment)
-    _warn_of_deprecated(tree, experiment)
     return experiment
 
 
 def _warn_of_deprecated(tree: Node, experiment: Experiment) -> None:
     header = replace(tree, value={key: node for key, node in tree.items() if key in HEADER})
     uses = dict.fromkeys(written(header, schema_of(Header)))
-    for origin in experiment.origins.values():
-        uses |= dict.fromkeys(written(origin.tree, merge_schema()))
+    for each in experiment.contexts.values() or [experiment]:
+        for origin in each.origins.values():
+            uses |= dict.fromkeys(written(origin.tree, merge_schema()))
     for what, mark in uses:
         warn_if_deprecated(what, str(mark))
 

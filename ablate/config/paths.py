@@ -65,6 +65,7 @@ def with_absolute_paths(content: Mapping[str, Any], folder: Path) -> Any:
         **dict.fromkeys(("grid", "tune"), _Change()),
         "metrics": METRICS,
         "variants": changes,
+        "contexts": changes,
         "leave_one_out": _Change() if one_out and one_out.elements else changes,
     }
     return with_file_paths(root, MergeSchema(children=children)).plain()

@@ -116,6 +116,12 @@ class Experiment:
     metrics: tuple[Choice, ...] = ()
     # numbers of seeds, ascending, after each of which rows are judged; none for one table
     looks: tuple[int, ...] = ()
+    # the same rows in each context by name, if it has some; then all else is that of the first
+    contexts: dict[str, Experiment] = field(default_factory=dict)
+    # the paths that some context changes
+    context_paths: tuple[str, ...] = ()
+    # a path whose number in every context the differences are set against
+    trend: str | None = None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from ablate.analysis.contexts import OverContexts
 from ablate.analysis.summary import Summary
 from ablate.errors import SpecError
 from ablate.report.results import Details, Results
@@ -89,6 +90,7 @@ class Table:
     trial: tuple[str, ...] = ()  # how it differs from the whole experiment's, in sentences
     details: Details | None = None  # what stands behind it; None where there are numbers alone
     is_of_paper: bool = False  # whether it has the layout of a paper, a column per changed path
+    contexts: Contexts | None = None  # those that it is the overview of
 
     def __repr__(self) -> str:
         n_columns = sum(len(block.columns) for block in self.blocks)
@@ -111,6 +113,16 @@ class Table:
         ]
         columns = tuple(self.columns[at] for at in indices)
         return replace(self, columns=columns, lines=tuple(lines))
+
+
+@dataclass(frozen=True)
+class Contexts:
+    """The contexts of an experiment, by name, and what its rows come to in all of them."""
+
+    tables: Mapping[str, Table]
+    over: Mapping[str, Mapping[str, OverContexts]]  # by kind of metric, as in ``bleu``, and row
+    trend: str | None  # a path, and its number in each context
+    sizes: Mapping[str, float]
 
 
 def aligned(cells: Sequence[Cell], *, has_asides: bool = True) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ablate.report.figures.attention import draw_attention as draw_attention
 from ablate.report.figures.attention import draw_similarities as draw_similarities
+from ablate.report.figures.contexts import draw_contexts as draw_contexts
 from ablate.report.figures.costs import draw_costs as draw_costs
 from ablate.report.figures.curves import draw_curves as draw_curves
 from ablate.report.figures.differences import draw_differences as draw_differences

@@ -16,7 +16,7 @@ from ablate.report.figures import style
 from ablate.report.figures.style import Drawing, add_legend, draw_grid, look
 from ablate.report.results import Results
 
-_FACES = {  # marker, edge and inside: verdicts can be told apart without colours
+FACES = {  # marker, edge and inside: verdicts can be told apart without colours
     Verdict.BETTER: ("^", style.COLOURS[0], style.COLOURS[0]),
     Verdict.WORSE: ("v", style.COLOURS[1], style.COLOURS[1]),
     Verdict.NO_DIFFERENCE: ("s", style.SOFT, style.SOFT),
@@ -93,7 +93,7 @@ def _panel(axes: Axes, results: Results, metric: str, lines: list[_Line], names:
 
 
 def _draw(axes: Axes, line: _Line, y: float) -> None:
-    marker, edge, inside = _FACES[line.verdict]
+    marker, edge, inside = FACES[line.verdict]
     for interval, width in ((line.difference.simultaneous, 1.0), (line.difference.single, 3.5)):
         if interval is not None:
             (bar,) = axes.plot([interval.low, interval.high], [y, y], zorder=2, linewidth=width)

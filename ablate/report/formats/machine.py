@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from typing_extensions import TypedDict
 
 from ablate.analysis.comparison import Difference
+from ablate.analysis.contexts import OverContexts
 from ablate.analysis.statistics import LEVEL, Interval
 from ablate.analysis.summary import STATUSES, Rounds, Speed, is_measured_once
 from ablate.errors import SpecError
 from ablate.printable import SCHEMA, json_text
 from ablate.report.columns import changed_paths
+from ablate.report.contexts import metric_of, verdict_over
 from ablate.report.formats import TableFormat
 from ablate.report.results import Results
-from ablate.report.table import ALL, COMPACT, Line, Table
+from ablate.report.table import ALL, COMPACT, Contexts, Line, Table
 from ablate.writing import csv_text
 
 Ends = list[float] | None
@@ -107,6 +109,47 @@ class TableContent(TypedDict):
     footnotes: list[dict[str, str]]
 
 
+class SlopeContent(TypedDict):
+    """By how much a difference changes where the number of ``trend`` doubles."""
+
+    estimate: float
+    interval: Ends
+
+
+class OverContent(TypedDict):
+    """A row's differences in all contexts: with two, ``interval`` is of new seeds in them alone."""
+
+    n: int
+    mean: float
+    interval: Ends
+    prediction: Ends
+    tau: float | None
+    verdict: str | None
+    trend: SlopeContent | None
+
+
+class RowOverContent(TypedDict):
+    """One row in all contexts, by kind of metric."""
+
+    name: str
+    over: dict[str, OverContent]
+
+
+class ContextsContent(TypedDict):
+    """An experiment with contexts: the table of each, and its rows in all of them."""
+
+    experiment: str
+    question: str | None
+    trial: list[str]
+    level: float
+    conclusion: str
+    trend: str | None
+    sizes: dict[str, float]
+    rows: list[RowOverContent]
+    contexts: dict[str, TableContent]
+    footnotes: list[dict[str, str]]
+
+
 _BRIEF = re.compile(  # the columns that most readers of a CSV want
     r"row|trial|(change|runs|published|signature)\..+|params\.total\.mean|flops\.train\.mean|dev\.nll\.mean"
     r"|speed\..+\.ratio|memory\.train_peak_mib\.mean|test\.[^.]+\.(?!bits_per)[^.]+\.mean"
@@ -135,6 +178,9 @@ class Csv(TableFormat):
       and ``.ratio.high`` of its 95% interval;
     - ``published.<measure>``, with ``published.source`` and ``published.note``, and how each metric
       was computed in ``signature.<metric>``.
+
+    Of an experiment with contexts: a line per row, kind of metric and context, and under the names
+    ``(mean)``, ``(new)`` and ``(trend)`` what all of them come to.
     """
 
     name = "csv"
@@ -146,6 +192,8 @@ class Csv(TableFormat):
         return _unchanged(table, "a CSV", self.columns, (COMPACT, ALL))
 
     def text(self, table: Table) -> str:
+        if table.contexts is not None:
+            return csv_text([*_in_contexts(table.contexts)])
         rows = [_row(table, _results(table), line) for line in table.lines]
         if self.columns == [COMPACT]:
             brief = [name for name in rows[0] if _BRIEF.fullmatch(name)]
@@ -168,6 +216,12 @@ class BySeed(TableFormat):
         return _unchanged(table, "a table by seed", self.columns, (ALL,))
 
     def text(self, table: Table) -> str:
+        if table.contexts is None:
+            return csv_text(self._lines(table))
+        tables = table.contexts.tables.items()
+        return csv_text([{"context": c, **line} for c, of in tables for line in self._lines(of)])
+
+    def _lines(self, table: Table) -> list[dict[str, Any]]:
         lines, signatures = [], _results(table).signatures
         for summary in (line.summary for line in table.lines):
             for seed, status in summary.outcomes.items():
@@ -179,7 +233,7 @@ class BySeed(TableFormat):
                     lines.append({**run, **measured, "signature": signature})
                 if not known:
                     lines.append({**run, "metric": None, "value": None, "signature": None})
-        return csv_text(lines)
+        return lines
 
 
 class Json(TableFormat):
@@ -192,6 +246,37 @@ class Json(TableFormat):
         return _unchanged(table, "JSON", self.columns, (ALL,))
 
     def text(self, table: Table) -> str:
+        content = self._content(table) if table.contexts is None else self._contexts(table)
+        return json_of({"schema": SCHEMA, **content})
+
+    def _contexts(self, table: Table) -> ContextsContent:
+        contexts = table.contexts
+        assert contexts is not None, "it is the overview of some"
+        names = [line.summary.name for line in table.lines[1:]]
+        return {
+            "experiment": table.name,
+            "question": table.question,
+            "trial": list(table.trial),
+            "level": LEVEL,
+            "conclusion": table.conclusion,
+            "trend": contexts.trend,
+            "sizes": dict(contexts.sizes),
+            "rows": [
+                {
+                    "name": name,
+                    "over": {
+                        kind: _over(contexts, kind, of_rows[name])
+                        for kind, of_rows in contexts.over.items()
+                        if name in of_rows
+                    },
+                }
+                for name in names
+            ],
+            "contexts": {name: self._content(each) for name, each in contexts.tables.items()},
+            "footnotes": [{"label": note.label, "text": note.text} for note in table.footnotes],
+        }
+
+    def _content(self, table: Table) -> TableContent:
         results = _results(table)
         published = results.published
         errors: dict[str, ErrorContent] = {
@@ -206,7 +291,7 @@ class Json(TableFormat):
             }
             for name, compared in results.comparisons.items()
         }
-        content: TableContent = {
+        return {
             "experiment": table.name,
             "question": table.question,
             "seeds": list(table.seeds),
@@ -220,7 +305,50 @@ class Json(TableFormat):
             "rows": [_object(results, line) for line in table.lines],
             "footnotes": [{"label": note.label, "text": note.text} for note in table.footnotes],
         }
-        return json_of({"schema": SCHEMA, **content})
+
+
+def _over(contexts: Contexts, kind: str, over: OverContexts) -> OverContent:
+    results = _results(next(iter(contexts.tables.values())))
+    judged = verdict_over(kind, over.interval, results)
+    slope: SlopeContent | None = None
+    if over.trend is not None:
+        slope = {"estimate": over.trend.estimate, "interval": _ends(over.trend.interval)}
+    return {
+        "n": over.n,
+        "mean": over.mean,
+        "interval": _ends(over.interval),
+        "prediction": _ends(over.prediction),
+        "tau": over.tau,
+        "verdict": str(judged) if judged else None,
+        "trend": slope,
+    }
+
+
+def _in_contexts(contexts: Contexts) -> Iterator[dict[str, Any]]:
+    """Yield a line of the CSV for each row, kind of metric and context, and for all of these."""
+    for kind, of_rows in contexts.over.items():
+        first = _results(next(iter(contexts.tables.values())))
+        for row in (each.name for each in first.summaries[1:]):
+            for name, table in contexts.tables.items():
+                results = _results(table)
+                own = _difference(results, row, metric_of(kind, results))
+                yield _line(row, kind, name, own["estimate"], own["interval"], own["verdict"])
+            if row not in of_rows:
+                continue
+            over = _over(contexts, kind, of_rows[row])
+            yield _line(row, kind, "(mean)", over["mean"], over["interval"], over["verdict"])
+            yield _line(row, kind, "(new)", over["mean"], over["prediction"], None)
+            if over["trend"] is not None:
+                trend = over["trend"]
+                yield _line(row, kind, "(trend)", trend["estimate"], trend["interval"], None)
+
+
+def _line(
+    row: str, kind: str, context: str, estimate: float | None, ends: Ends, judged: str | None
+) -> dict[str, Any]:
+    low, high = ends or (None, None)
+    line = {"row": row, "metric": kind, "context": context, "estimate": estimate}
+    return {**line, "low": low, "high": high, "verdict": judged}
 
 
 def json_of(content: Any) -> str:

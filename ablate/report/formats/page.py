@@ -57,6 +57,8 @@ class Html(TableFormat):
         if table.is_of_paper:
             raise SpecError("the page has a layout of its own; remove --layout")
         sections = [("results", "Results", _results(table))]
+        if table.contexts is not None:
+            sections += _contexts(table)
         if table.details is not None:
             sections += [
                 ("figures", "Figures", _figures(table.details)),
@@ -84,6 +86,20 @@ class Html(TableFormat):
             style=_read("page.css"),
             script=_read("page.js"),
         )
+
+
+def _contexts(table: Table) -> list[tuple[str, str, str]]:
+    """Return the figure of all contexts, and a section for each."""
+    from ablate.report.figures import draw_contexts  # slow to import
+
+    assert table.contexts is not None, "it is the overview of some"
+    drawing = draw_contexts(table)
+    sections = [("figures", "Figures", _figure(drawing) if drawing else "")]
+    for name, each in table.contexts.tables.items():
+        figures = _figures(each.details, f"{name}-") if each.details else ""
+        content = [f"<p>{escape(each.conclusion)}</p>", _results(each), figures, _provenance(each)]
+        sections.append((f"context-{name}", escape(name), "\n".join(content)))
+    return sections
 
 
 def _read(name: str) -> str:
@@ -186,25 +202,27 @@ def _seeds(table: Table, summary: Summary, key: str) -> str | None:
     return "\n".join(f"seed {seed}: {signed(d, _SEED_DECIMALS)}" for seed, d in pairs.items())
 
 
-def _figures(details: Details) -> str:
-    """Return every figure for which there are numbers, as SVG, with the numbers to download."""
+def _figures(details: Details, prefix: str = "") -> str:
+    """Return every figure for which there are numbers."""
     from ablate.report.figures import drawings  # slow to import
 
-    figures = []
-    for drawing in drawings(details):
-        numbers = base64.b64encode(drawing.csv().encode()).decode()
-        title = escape(drawing.title)
-        link = f'href="data:text/csv;charset=utf-8;base64,{numbers}" download="{drawing.name}.csv"'
-        figures.append(f"""<figure>
+    return "\n".join(_figure(drawing, prefix) for drawing in drawings(details))
+
+
+def _figure(drawing: Drawing, prefix: str = "") -> str:
+    """Return a figure as SVG, with the numbers to download; ids begin with the prefix."""
+    numbers = base64.b64encode(drawing.csv().encode()).decode()
+    title, name = escape(drawing.title), f"{prefix}{drawing.name}"
+    link = f'href="data:text/csv;charset=utf-8;base64,{numbers}" download="{name}.csv"'
+    return f"""<figure>
 <figcaption>{title} <a {link}>numbers (CSV)</a></figcaption>
 <div class="wide" role="region" aria-label="{title}" tabindex="0">
-{_inline_svg(drawing)}
+{_inline_svg(drawing, prefix)}
 </div>
-</figure>""")
-    return "\n".join(figures)
+</figure>"""
 
 
-def _inline_svg(drawing: Drawing) -> str:
+def _inline_svg(drawing: Drawing, prefix: str) -> str:
     """Return a figure as an element of a page, with ids of its own and the page's colours."""
     from ablate.report.figures.style import COLOURS, FAINT, INK, SOFT
 
@@ -216,7 +234,7 @@ def _inline_svg(drawing: Drawing) -> str:
         return f"var(--{name})" if name else match[0]
 
     def tag(match: re.Match[str]) -> str:
-        return _COLOUR.sub(colour, _ID.sub(rf"\1{drawing.name}-", match[0]))
+        return _COLOUR.sub(colour, _ID.sub(rf"\1{prefix}{drawing.name}-", match[0]))
 
     svg = drawing.svg()
     head, body = svg[svg.index("<svg") :].split(">", 1)

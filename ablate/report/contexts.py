@@ -1,0 +1,285 @@
+"""The overview of an experiment with contexts: each row's difference in every one, and in all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ablate.analysis.comparison import Difference
+from ablate.analysis.contexts import LEAST, OverContexts, over_contexts
+from ablate.analysis.measures import Verdict, higher_is_better, verdict
+from ablate.analysis.statistics import Interval
+from ablate.analysis.summary import Summary
+from ablate.config import Experiment, value_at
+from ablate.config.contexts import trend_of
+from ablate.config.rows import labels
+from ablate.report.columns import DIVERGED, Block
+from ablate.report.results import Results
+from ablate.report.table import Cell, Column, Contexts, Footnote, Line, Table
+from ablate.report.values import (
+    NOTHING,
+    format_value,
+    interval_text,
+    measure_decimals,
+    measure_name,
+    number,
+    signed,
+)
+from ablate.wording import and_list, counted
+
+_MARKS = {
+    Verdict.BETTER: "↑",
+    Verdict.WORSE: "↓",
+    Verdict.NO_DIFFERENCE: "=",
+    Verdict.SAME: "=",
+    Verdict.CANNOT_TELL: "?",
+}
+_WORDS = {
+    Verdict.BETTER: "better than the baseline",
+    Verdict.WORSE: "worse than the baseline",
+    Verdict.NO_DIFFERENCE: "not different beyond what is negligible",
+    Verdict.SAME: "the same as the baseline",
+    Verdict.CANNOT_TELL: "not told from the baseline",
+}
+_MOST_NAMES = 4
+_OF_TREND, _OF_NEW = 1, 2  # ranks
+
+
+def tabulate(experiment: Experiment, tables: Mapping[str, Table]) -> Table:
+    """Lay out what is known of an experiment; ``tables`` are those of its contexts, by name."""
+    names = [row.name for row in experiment.rows]
+    results = {name: table.results for name, table in tables.items() if table.results}
+    sizes = trend_of(experiment.trend, experiment.contexts) if experiment.trend else {}
+    known_sizes = {name: size for name in tables if (size := sizes.get(name)) is not None}
+    kinds = ("bleu", _loss(results))
+    over = {kind: dict(_over(kind, names[1:], results, [*known_sizes.values()])) for kind in kinds}
+    contexts = Contexts(tables, over, experiment.trend, known_sizes)
+    first, second = (
+        _block(experiment, kind, results, contexts, "more" if at else "")
+        for at, kind in enumerate(kinds)
+    )
+    return Table(
+        name=experiment.name,
+        question=experiment.question,
+        seeds=experiment.seeds,
+        columns=first[0],
+        lines=first[1],
+        footnotes=tuple(_footnotes(experiment, kinds, results, contexts)),
+        conclusion=_conclusion(names[1:], results, contexts),
+        more=Table(experiment.name, None, experiment.seeds, *second, ()),
+        trial=next(iter(tables.values())).trial,
+        contexts=contexts,
+    )
+
+
+def metric_of(kind: str, results: Results) -> str:
+    """Return the metric of a kind on the test set by which the rows of a context are judged."""
+    return f"test.{results.sets[0]}.{kind}" if results.sets else ""
+
+
+def verdict_over(kind: str, interval: Interval | None, results: Results) -> Verdict | None:
+    """Return the verdict on a mean over contexts; None where nothing is called negligible."""
+    band = dict(results.negligible).get(kind)
+    better = higher_is_better(f"test.{kind}")
+    return None if band is None else verdict(interval, band, higher_is_better=better)
+
+
+def _loss(results: Mapping[str, Results]) -> str:
+    """Return the loss that contexts have in common: per token of one tokenizer, or character."""
+    known = {
+        record.get("tokenizer", {}).get("fingerprint")
+        for each in results.values()
+        for record in each.records.values()
+    }
+    return "nll" if len(known - {None}) <= 1 else "bits_per_character"
+
+
+def _over(
+    kind: str, rows: Sequence[str], results: Mapping[str, Results], sizes: Sequence[float]
+) -> Iterator[tuple[str, OverContexts]]:
+    for row in rows:
+        differences = [each.difference(row, metric_of(kind, each)) for each in results.values()]
+        if over := over_contexts(differences, len(rows), sizes or None):
+            yield row, over
+
+
+def _block(
+    experiment: Experiment,
+    kind: str,
+    results: Mapping[str, Results],
+    contexts: Contexts,
+    title: str,
+) -> tuple[tuple[Column, ...], tuple[Line, ...]]:
+    names = [row.name for row in experiment.rows]
+    blocks = [(Column("row", title, kind="row"), [Cell(name) for name in names])]
+    for name, each in results.items():
+        blocks += _of_context(name, kind, names[1:], each)
+    blocks += _of_all(kind, names[1:], next(iter(results.values())), contexts)
+    columns, cells = zip(*blocks, strict=True)
+    lines = [
+        Line(tuple(of_row), row.changes, Summary(row.name, {}, {}, {}))
+        for *of_row, row in zip(*cells, experiment.rows, strict=True)
+    ]
+    return columns, tuple(lines)
+
+
+def _of_context(context: str, kind: str, rows: Sequence[str], results: Results) -> list[Block]:
+    """Return the baseline's mean with the differences below it, and their intervals."""
+    metric, decimals = metric_of(kind, results), measure_decimals(kind)
+    baseline = results.baseline.metrics.get(metric)
+    differences, ends = [Cell(number(baseline.mean, decimals) if baseline else NOTHING)], [Cell()]
+    for row in rows:
+        each = results.difference(row, metric) or Difference(None, 0, 0, "none")
+        known = NOTHING if each.estimate is None else signed(each.estimate, decimals)
+        judged = results.verdict(row, metric)
+        differences.append(Cell(known, mark=_MARKS[judged] if judged else ""))
+        ends.append(Cell(interval_text(each.simultaneous, decimals)))
+    key = f"{context}.{kind}.difference"
+    return [
+        (Column(key, context, f"Δ{measure_name(kind)}"), differences),
+        (Column(f"{key}.interval", "95% CI", "of Δ"), ends),
+    ]
+
+
+def _of_all(kind: str, rows: Sequence[str], results: Results, contexts: Contexts) -> list[Block]:
+    """Return the columns of all contexts together; the baseline's cells are empty."""
+    decimals = measure_decimals(kind)
+    every = [contexts.over[kind].get(row) for row in rows]
+    has_others = len(contexts.tables) >= LEAST
+
+    def block(key: str, header: str, detail: str, texts: list[str], rank: int = 0) -> Block:
+        column = Column(f"over.{kind}.{key}", header, detail, rank=rank)
+        return column, [Cell(), *map(Cell, texts)]
+
+    means = [signed(each.mean, decimals) if each else NOTHING for each in every]
+    ends = [interval_text(each.interval if each else None, decimals) for each in every]
+    judged = [verdict_over(kind, each.interval, results) if each else None for each in every]
+    blocks = [block("mean", "mean", "of Δ", means), block("interval", "95% CI", "of mean", ends)]
+    if kind in dict(results.negligible):
+        verdicts = [Cell(), *(Cell(str(each or NOTHING)) for each in judged)]
+        band = f"±{dict(results.negligible)[kind]:g} {measure_name(kind)}"
+        blocks.append((Column(f"over.{kind}.verdict", "verdict", band, kind="verdict"), verdicts))
+    if kind != "bleu":  # CSV and JSON have the rest
+        return blocks
+    if contexts.sizes:
+        trends = [each.trend if each else None for each in every]
+        slopes = [signed(each.estimate, decimals) if each else NOTHING for each in trends]
+        ends = [interval_text(each.interval if each else None, decimals) for each in trends]
+        blocks.append(block("trend", "trend", "per doubling", slopes, _OF_TREND))
+        blocks.append(block("trend.interval", "95% CI", "of trend", ends, _OF_TREND))
+    if has_others:
+        new = [interval_text(each.prediction if each else None, decimals) for each in every]
+        taus = [NOTHING if each is None or each.tau is None else each.tau for each in every]
+        texts = [each if isinstance(each, str) else number(each, decimals) for each in taus]
+        blocks.append(block("prediction", "95% PI", "one more", new, _OF_NEW))
+        blocks.append(block("tau", "τ", "over contexts", texts, _OF_NEW))
+    return blocks
+
+
+def _footnotes(
+    experiment: Experiment,
+    kinds: Sequence[str],
+    results: Mapping[str, Results],
+    contexts: Contexts,
+) -> Iterator[Footnote]:
+    yield from _vital(contexts.tables)
+    yield Footnote("contexts", "; ".join(_what_differs(experiment)))
+    yield Footnote(
+        "Δ",
+        f"the row less the baseline of the same context, whose own {measure_name('bleu')} stands "
+        "in its line; ↑ better, ↓ worse, = no difference, ? cannot tell: the verdict in this "
+        "context. The intervals of a column hold together for its rows.",
+    )
+    yield Footnote("mean", _of_mean(len(results)))
+    if contexts.trend is not None:
+        numbers = ", ".join(f"{name} {size:g}" for name, size in contexts.sizes.items())
+        yield Footnote(
+            "trend",
+            f"by how much the difference changes with each doubling of {contexts.trend} "
+            f"({numbers}): the slope of the least squares line; its interval is of new seeds in "
+            "these contexts.",
+        )
+    if kinds[1] != "nll":
+        text = "tokenizers differ, so that losses are compared in bits per character"
+        yield Footnote("columns", text)
+    first = next(iter(results))
+    yield Footnote("tables", f"each context has its own, as in {experiment.path}#{first}")
+    seeds = counted(len(experiment.seeds), "seed")
+    yield Footnote("seeds", f"{seeds} in every context, the same for all rows of it")
+    for name, each in results.items():
+        if signature := each.signatures.get("bleu"):
+            yield Footnote(f"BLEU, {name}", signature)
+
+
+def _vital(tables: Mapping[str, Table]) -> Iterator[Footnote]:
+    """Yield how the runs differ from the file's, and what is vital in the table of a context."""
+    if trial := next(iter(tables.values())).trial:
+        text = f"not the experiment as its file has it: {'; '.join(trial)}"
+        yield Footnote("trial", text, is_vital=True)
+    for name, table in tables.items():
+        for note in table.footnotes:
+            is_of_columns = len(note.label) == 1 and note.label != DIVERGED
+            if note.is_vital and note.label != "trial" and not is_of_columns:
+                yield Footnote(f"{name}, {note.label}", note.text, is_vital=True)
+
+
+def _of_mean(n: int) -> str:
+    """Return what the mean over contexts and its interval are."""
+    if n < LEAST:
+        return (
+            f"of these {n} contexts; its interval is of new seeds in them, and says nothing of "
+            f"others: that takes {LEAST} contexts."
+        )
+    return (
+        "its interval is for contexts like these (Hartung and Knapp 2001, with equal weights), by "
+        f"what {n} of them show; PI: what the same seeds measure in one more; τ: the standard "
+        "deviation of the true difference from context to context."
+    )
+
+
+def _what_differs(experiment: Experiment) -> Iterator[str]:
+    """Yield what the baseline of each context has at the paths that contexts change."""
+    paths = experiment.context_paths
+    for name, each in experiment.contexts.items():
+        spec = each.rows[0].spec.model_dump(mode="json")
+        values = (format_value(value_at(spec, path), path) for path in paths)
+        pairs = zip(labels(list(paths)), values, strict=True)
+        yield f"{name}: {', '.join(f'{label}={value}' for label, value in pairs)}"
+
+
+def _conclusion(rows: Sequence[str], results: Mapping[str, Results], contexts: Contexts) -> str:
+    """Return in one sentence in which contexts the rows are what."""
+    if not all(each.has_verdicts for each in results.values()):
+        return "There are no verdicts yet: each context needs two seeds of every row."
+    whole: dict[Verdict, list[str]] = {}
+    mixed: list[str] = []
+    for row in rows:
+        judged = {c: each.verdict(row, metric_of("bleu", each)) for c, each in results.items()}
+        by_verdict: dict[Verdict, list[str]] = {}
+        for context, each in judged.items():
+            if each is not None:
+                by_verdict.setdefault(each, []).append(context)
+        if len(by_verdict) == 1 and None not in judged.values():
+            whole.setdefault(next(iter(by_verdict)), []).append(row)
+        elif by_verdict:
+            parts = [
+                f"{_WORDS[each].removesuffix(' than the baseline')} in {and_list(names)}"
+                for each, names in by_verdict.items()
+            ]
+            mixed.append(f"{row} is {and_list(parts)}")
+    every = "both" if len(results) == 2 else f"all {len(results)}"
+    parts = [
+        f"{and_list(names, _MOST_NAMES)} {'is' if len(names) == 1 else 'are'} {_WORDS[each]} "
+        f"in {every} contexts"
+        for each, names in whole.items()
+    ]
+    if len(mixed) > _MOST_NAMES:
+        mixed = [f"{counted(len(mixed), 'row')} differ from context to context"]
+    trends = [
+        f"the difference of {row} changes by {signed(over.trend.estimate, 1)} BLEU with each "
+        f"doubling of {labels([contexts.trend or ''])[0]}"
+        for row, over in contexts.over["bleu"].items()
+        if over.trend
+        and over.trend.interval
+        and not (over.trend.interval.low <= 0 <= over.trend.interval.high)
+    ]
+    return f"By BLEU, {'; '.join([*parts, *mixed, *trends[:_MOST_NAMES]])}."

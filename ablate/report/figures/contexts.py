@@ -1,0 +1,111 @@
+"""Forest plots over contexts: a panel per row, a line per context, and the mean of all."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ablate.analysis.measures import Verdict
+from ablate.analysis.statistics import Interval
+from ablate.report.contexts import metric_of, verdict_over
+from ablate.report.figures import style
+from ablate.report.figures.differences import FACES
+from ablate.report.figures.style import Drawing, add_legend, draw_grid, look, panel_title
+from ablate.report.results import Results
+from ablate.report.table import Table
+
+_TITLE = "Differences from each context's baseline, in BLEU"
+_LEGEND = (
+    "lines: 95% intervals of all rows of a context, and of the mean; faint: what one more context "
+    "may show; shaded: negligible; \u25b2 better, \u25bc worse, \u25a0 no difference that matters, "
+    "\u25cb cannot tell"
+)
+_ALL = "mean"
+
+
+def draw_contexts(table: Table) -> Drawing | None:
+    """Draw the differences in BLEU of every row; return None if no row has any."""
+    contexts = table.contexts
+    assert contexts is not None, "it is the overview of some"
+    results = {name: each.results for name, each in contexts.tables.items() if each.results}
+    rows = [line.summary.name for line in table.lines[1:]]
+    numbers = [line for row in rows for line in _numbers(row, table, results)]
+    if not any(line["difference"] is not None for line in numbers):
+        return None
+    n_wide = min(len(rows), style.PANELS_PER_LINE)
+    n_high = math.ceil(len(rows) / n_wide)
+    with look():
+        size = (2.3 * n_wide + 1.0, n_high * (0.3 * (len(results) + 1) + 0.7) + 0.6)
+        figure = Figure(figsize=size, layout="constrained")
+        grid = figure.subplots(n_high, n_wide, sharex=True, sharey=True, squeeze=False)
+        for row, axes in zip(rows, grid.flat, strict=False):
+            _panel(axes, row, [line for line in numbers if line["row"] == row], results)
+        for axes in grid.flat[len(rows) :]:
+            axes.set_visible(False)
+        add_legend(figure, _LEGEND)
+        return Drawing("contexts", _TITLE, figure, numbers)
+
+
+def _numbers(row: str, table: Table, results: dict[str, Results]) -> list[dict[str, Any]]:
+    """Return the lines of one row: of each context, and of all."""
+    lines = []
+    for name, each in results.items():
+        difference = each.difference(row, metric_of("bleu", each))
+        judged = each.verdict(row, metric_of("bleu", each))
+        estimate = difference.estimate if difference else None
+        interval = difference.simultaneous if difference else None
+        lines.append(_line(row, name, estimate, interval, judged))
+    assert table.contexts is not None, "it is the overview of some"
+    if over := table.contexts.over["bleu"].get(row):
+        judged = verdict_over("bleu", over.interval, next(iter(results.values())))
+        lines.append(_line(row, _ALL, over.mean, over.interval, judged, over.prediction))
+    return lines
+
+
+def _line(
+    row: str,
+    context: str,
+    estimate: float | None,
+    interval: Interval | None,
+    judged: Verdict | None,
+    prediction: Interval | None = None,
+) -> dict[str, Any]:
+    return {
+        "row": row,
+        "context": context,
+        "difference": estimate,
+        "low": interval and interval.low,
+        "high": interval and interval.high,
+        "prediction.low": prediction and prediction.low,
+        "prediction.high": prediction and prediction.high,
+        "verdict": judged and str(judged),
+    }
+
+
+def _panel(axes: Axes, row: str, lines: list[dict[str, Any]], results: dict[str, Results]) -> None:
+    band = next(iter(results.values())).negligible.bleu
+    if band:
+        axes.axvspan(-band, band, color=style.FAINT, zorder=0)
+    axes.axvline(0, color=style.SOFT, linewidth=0.6, zorder=1)
+    names = [*results, _ALL]
+    axes.axhline(len(results) - 0.5, color=style.FAINT, linewidth=0.6)
+    for line in lines:
+        if line["difference"] is None:
+            continue
+        y = names.index(line["context"])
+        marker, edge, inside = FACES[Verdict(line["verdict"]) if line["verdict"] else None]
+        for kind, width, shade in (("prediction.", 4.0, 0.2), ("", 1.2, 1.0)):
+            if line[f"{kind}low"] is not None:
+                ends = [line[f"{kind}low"], line[f"{kind}high"]]
+                axes.plot(ends, [y, y], color=edge, linewidth=width, alpha=shade, zorder=2)
+        (mark,) = axes.plot([line["difference"]], [y], marker=marker, markersize=6, zorder=3)
+        mark.set(color=edge, markerfacecolor=inside, markeredgecolor=edge)
+    axes.set_yticks(range(len(names)), names)
+    axes.tick_params(axis="y", length=0, labelcolor=style.INK)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.spines["left"].set_visible(False)
+    draw_grid(axes, "x")
+    axes.set_title(panel_title(row), loc="left", fontsize=9, color=style.INK)
