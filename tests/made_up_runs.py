@@ -50,7 +50,7 @@ def finished(folder: Path, text: str = EXPERIMENT, **options: Any) -> Path:
     return path
 
 
-def finish(
+def finish(  # noqa: PLR0913 - as many as make other runs
     path: Path,
     results: Path,
     overrides: Sequence[str] = (),
@@ -58,10 +58,11 @@ def finish(
     only: Sequence[str] = (),
     *,
     has_files: bool = False,
+    place: str = "",
 ) -> Selection:
     """Store a made-up record of every run of a selection, as if ``ablate run`` had made it.
 
-    With ``has_files`` curves and translations are made up too.
+    With ``has_files`` curves and translations are made up too; each ``place`` has its own numbers.
     """
     store = Store(results)
     selection = select(path, overrides, seeds, only, RunLookup(store))
@@ -69,7 +70,7 @@ def finish(
     slot = devices.worker_slots(devices.find("cpu"), 1)[0]
     engine = engines.resolve("auto", slot.kind)
     for task in tasks(selection.tabulated, slot, results, engine=engine):
-        record = made_up.record(task.variant, task.seed)
+        record = made_up.record(f"{place}{task.variant}", task.seed)
         record["corpus"]["fingerprint"] = task.corpus_fingerprint
         for name in tests:
             record["test"][name]["sentences"] = f"sentences.{name}.csv"

@@ -131,7 +131,7 @@ class Study:
         texts = frame.select_dtypes(exclude="number").columns
         frame[texts] = frame[texts].map(unquoted, na_action="ignore")
         if table.contexts is not None:
-            return frame
+            return frame.set_index("row")
         names = [line.summary.name for line in table.lines]  # some would be read as NaN
         return frame.assign(row=names).set_index("row")
 

@@ -1,0 +1,301 @@
+"""Experiments with contexts: a command in each, and the overview of all."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import ablate
+from ablate import api
+from ablate.analysis.measures import Verdict
+from ablate.cli.app import app
+from ablate.errors import SpecError, StoreError
+from ablate.report import render
+from ablate.report.contexts import metric_of
+from tests.documents import assert_described
+from tests.made_up_runs import BASE, finish
+
+CONTEXTS = """\
+contexts:
+  narrow: {}
+  middle: {model.dims.d_model: 32}
+  wide: {model.dims.d_model: 64}
+trend: model.dims.d_model
+"""
+TEXT = f"""\
+{BASE.replace("seeds: [1, 2]", "seeds: [1, 2, 3]")}{CONTEXTS}negligible: {{bleu: 2}}
+variants: {{none: {{model.position: none}}, rms: {{model.norm: rms}}}}
+"""
+NAMES = ["narrow", "middle", "wide"]
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an experiment with made-up runs of every context in ``results`` beside it."""
+    path = tmp_path_factory.mktemp("study") / "size.yaml"
+    path.write_text(TEXT, encoding="utf-8")
+    for name, each in api.contexts_of(path).items():
+        finish(each, path.parent / "results", place=f"{name} ", has_files=name == "narrow")
+    return path
+
+
+def reported(spec: Path, **options: Any) -> api.Outcome:
+    return api.report(spec, results=spec.parent / "results", **options)
+
+
+def call(*words: str | Path) -> tuple[int, str]:
+    done = CliRunner().invoke(app, [str(word) for word in words], prog_name="ablate")
+    return done.exit_code, done.stdout
+
+
+def lines_of(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_the_overview_has_the_differences_of_every_context(spec: Path) -> None:
+    table = reported(spec).table
+    assert table.contexts is not None
+    assert [*table.contexts.tables] == NAMES
+    assert table.contexts.sizes == {"narrow": 16, "middle": 32, "wide": 64}
+    for name in NAMES:
+        alone = reported(spec.with_name(f"size.yaml#{name}")).table
+        cells = [cell.value for cell in alone.column("test.test.bleu.difference")]
+        means = [cell.value for cell in alone.column("test.test.bleu")]
+        assert [cell.value for cell in table.column(f"{name}.bleu.difference")] == [
+            means[0],
+            *cells[1:],
+        ]
+        ends = [cell.value for cell in alone.column("test.test.bleu.difference.interval")]
+        assert [cell.value for cell in table.column(f"{name}.bleu.difference.interval")][1:] == (
+            ends[1:]
+        )
+
+
+def test_all_contexts_together_are_the_mean_of_their_differences(spec: Path) -> None:
+    contexts = reported(spec).table.contexts
+    assert contexts is not None
+    for kind in ("bleu", "nll"):
+        for row in ("none", "rms"):
+            estimates = []
+            for table in contexts.tables.values():
+                assert table.results is not None
+                difference = table.results.difference(row, metric_of(kind, table.results))
+                assert difference is not None
+                estimates.append(difference.estimate)
+            over = contexts.over[kind][row]
+            assert over.mean == pytest.approx(np.mean(estimates))  # type: ignore[arg-type]
+            assert over.trend is not None
+            slope = np.polyfit([4, 5, 6], estimates, 1)[0]  # type: ignore[arg-type]
+            assert over.trend.estimate == pytest.approx(slope)
+
+
+def test_every_mark_is_the_verdict_of_its_context(spec: Path) -> None:
+    table = reported(spec).table
+    marks = {
+        Verdict.BETTER: "↑",
+        Verdict.WORSE: "↓",
+        Verdict.NO_DIFFERENCE: "=",
+        Verdict.CANNOT_TELL: "?",
+    }
+    assert table.contexts is not None
+    seen = set()
+    for name, each in table.contexts.tables.items():
+        assert each.results is not None
+        _, *cells = table.column(f"{name}.bleu.difference")
+        for cell, row in zip(cells, ("none", "rms"), strict=True):
+            verdict = each.results.verdict(row, each.results.bleu)
+            assert verdict is not None
+            assert cell.mark == marks[verdict]
+            seen.add(verdict)
+            assert f"{row} " in table.conclusion
+    assert len(seen) > 1
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "latex", "html"])
+def test_every_format_for_readers_has_all_contexts(spec: Path, form: str) -> None:
+    outcome = reported(spec)
+    text = render(outcome.table, form)
+    for word in ("narrow", "middle", "wide", "rms"):
+        assert word in text
+    assert "Hartung and Knapp" in text
+    if form == "html":
+        ids = re.findall(r'\bid="([^"]+)"', text)
+        assert len(ids) == len(set(ids))
+        assert all(f'href="#context-{name}"' in text for name in NAMES)
+        assert text.count("<figure>") > 3
+    if form == "latex":
+        assert r"$\tau$" in text
+        assert not re.search("[↑↓τ]", re.sub(r"(?m)^%.*$", "", text))
+
+
+def test_programs_read_all_numbers(spec: Path) -> None:
+    results = spec.parent / "results"
+    status, text = call("report", spec, "--results", results, "--json")
+    assert status == 0
+    content = json.loads(text)
+    assert_described(content, "contexts report")
+    assert content["trend"] == "model.dims.d_model"
+    over = content["rows"][0]["over"]["bleu"]
+    lines = lines_of(call("report", spec, "--results", results, "--format", "csv")[1])
+    of_row = {e["context"]: e for e in lines if (e["row"], e["metric"]) == ("none", "bleu")}
+    assert [*of_row] == [*NAMES, "(mean)", "(new)", "(trend)"]
+    assert float(of_row["(mean)"]["estimate"]) == over["mean"]
+    assert float(of_row["(new)"]["low"]) == over["prediction"][0]
+    assert float(of_row["(trend)"]["high"]) == over["trend"]["interval"][1]
+    for name in NAMES:
+        rows = {row["name"]: row for row in content["contexts"][name]["rows"]}
+        own = rows["none"]["differences"]["test.test.bleu"]
+        assert float(of_row[name]["estimate"]) == own["estimate"]
+        assert of_row[name]["verdict"] == own["verdict"]
+    seeds = lines_of(call("report", spec, "--results", results, "--format", "by-seed")[1])
+    assert {line["context"] for line in seeds} == {*NAMES}
+
+
+def test_a_context_without_results_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = tmp_path / "size.yaml"
+    spec.write_text(TEXT, encoding="utf-8")
+    with pytest.raises(StoreError, match="holds no run of"):
+        reported(spec)
+    for name in ("narrow", "wide"):
+        finish(tmp_path / f"size.yaml#{name}", tmp_path / "results", place=name)
+    table = reported(spec).table
+    assert table.contexts is not None
+    assert table.contexts.sizes == {"narrow": 16, "wide": 64}
+    assert "left out: " in capsys.readouterr().err
+    (mean,) = [note.text for note in table.footnotes if note.label == "mean"]
+    assert "says nothing of others" in mean
+    assert "over.bleu.prediction" not in {column.key for column in table.columns}
+
+
+def test_what_takes_one_context_says_which_there_are(spec: Path) -> None:
+    with pytest.raises(SpecError, match=r"takes one: .*size\.yaml#narrow"):
+        ablate.hashes(spec)
+    assert len(ablate.hashes(spec.with_name("size.yaml#wide"))) == 9
+    study = ablate.study(spec, results=spec.parent / "results")
+    assert len(study.records) == 27
+    assert {*study.table().index} == {"none", "rms"}
+    assert {*study.curves()["row"]} == {f"narrow: {row}" for row in ("baseline", "none", "rms")}
+    with pytest.raises(SpecError, match="translations are those of one context"):
+        study.translations()
+
+
+def test_plan_has_every_context(spec: Path) -> None:
+    words: Sequence[str | Path] = ("plan", spec, "--results", spec.parent / "results")
+    status, text = call(*words)
+    assert status == 0
+    assert all(f"/{name}" in text for name in NAMES)
+    assert text.count("9 of 9 runs are done") == 3
+    content = json.loads(call(*words, "--json")[1])
+    assert_described(content, "contexts plan")
+    assert [*content["contexts"]] == NAMES
+    alone = json.loads(call("plan", f"{spec}#wide", *words[2:], "--json")[1])
+    assert_described(alone, "plan")
+    assert alone == {"schema": 1, **content["contexts"]["wide"]}
+
+
+@pytest.mark.commands
+def test_runs_of_all_contexts_are_kept_and_archived(spec: Path, tmp_path: Path) -> None:
+    results = spec.parent / "results"
+    assert api.collect_garbage(results, [spec], is_trial=True) == []
+    unused = api.collect_garbage(results, [spec.with_name("size.yaml#wide")], is_trial=True)
+    assert len(unused) == 18
+    api.archive([spec], tmp_path / "all.tar.xz", results=results)
+    restored = api.restore(tmp_path / "all.tar.xz", results=tmp_path / "results")
+    assert len(restored.new) == 27
+    one, other = (
+        render(api.report(spec, results=of).table, "json") for of in (results, tmp_path / "results")
+    )
+    assert one == other
+
+
+@pytest.mark.commands
+def test_rows_are_compared_in_their_context(spec: Path, tmp_path: Path) -> None:
+    results = spec.parent / "results"
+    compared = api.compare(str(spec), str(spec), results=results)
+    assert [row.name for row in compared.rows] == [
+        f"{name}: {row}" for name in NAMES for row in ("baseline", "none", "rms")
+    ]
+    assert {compared.outcome(row, "test.test.bleu") for row in compared.rows} == {"equal"}
+
+
+@pytest.mark.commands
+def test_a_gate_passes_if_each_context_does(spec: Path, tmp_path: Path) -> None:
+    results = spec.parent / "results"
+    reference = tmp_path / "size.reference.yaml"
+    check = "decoded: {kind: exact, measure: test.test.bleu, seeds: 2}"
+    reference.write_text(f"schema: 2\nchecks:\n  {check}\n", encoding="utf-8")
+    words = ("gate", spec, "--reference", reference, "--results", results, "--stored")
+    status, text = call(*words, "--bless", "--json")
+    assert status == 0, text
+    assert_described(json.loads(text), "contexts gate --bless")
+    blessed = [tmp_path / f"size-{name}.reference.yaml" for name in NAMES]
+    assert all(file.is_file() for file in blessed)
+    status, text = call(*words, "--json", "--junit", tmp_path / "gate.xml")
+    gated = json.loads(text)
+    assert_described(gated, "gate")
+    assert status == 0
+    assert [each["check"] for each in gated["verdicts"]] == [f"{name}: decoded" for name in NAMES]
+    assert (tmp_path / "gate.xml").read_text().count("<testcase") == 3
+    others = tmp_path / "others"
+    for name, place in (("narrow", "narrow "), ("middle", "other "), ("wide", "wide ")):
+        finish(spec.with_name(f"size.yaml#{name}"), others, place=place)
+    gated = json.loads(call(*words[:4], "--results", others, "--stored", "--json")[1])
+    assert [each["passed"] for each in gated["verdicts"]] == [True, False, True]
+
+
+@pytest.mark.commands
+def test_a_run_trains_in_every_context_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ABLATE_NO_FIGURES", raising=False)
+    two = CONTEXTS.replace("  wide: {model.dims.d_model: 64}\n", "")
+    text = f"{BASE}{two}variants: {{none: {{model.position: none}}}}\n"
+    (tmp_path / "size.yaml").write_text(text, encoding="utf-8")
+    words = ("run", "size.yaml", "--device", "cpu", "--no-probe", "--json")
+    status, printed = call(*words)
+    assert status == 0
+    content = json.loads(printed)
+    assert_described(content, "contexts run")
+    folder = tmp_path / "results" / content["experiment"]
+    assert {"table.md", "contexts.svg", "narrow", "middle"} <= {f.name for f in folder.iterdir()}
+    assert (folder / "narrow" / "table.md").is_file()
+    records = {
+        file: file.stat().st_mtime_ns for file in tmp_path.glob("results/runs/*/record.json")
+    }
+    assert len(records) == 8
+    again = json.loads(call(*words)[1])
+    assert again["rows"] == content["rows"]
+    assert {file: file.stat().st_mtime_ns for file in records} == records
+    trial = json.loads(call(*words, "--only", "none", "--seeds", "1", "--no-figures")[1])
+    assert trial["trial"]
+    (table,) = folder.glob("trials/*/table.md")
+    assert "seeds 1 in place of 1, 2" in table.read_text(encoding="utf-8")
+
+
+@pytest.mark.commands
+def test_a_row_may_be_decided_in_one_context_alone(tmp_path: Path) -> None:
+    text = TEXT.replace("seeds: [1, 2, 3]", "looks: [2, 4, 6]")
+    spec = tmp_path / "size.yaml"
+    spec.write_text(text, encoding="utf-8")
+    for name, each in api.contexts_of(spec).items():
+        finish(each, tmp_path / "results", place=f"{name} ")
+    table = reported(spec).table
+    assert table.contexts is not None
+    n_seeds = {}
+    for name, of_context in table.contexts.tables.items():
+        assert of_context.results is not None
+        n_seeds[name] = [len(summary.outcomes) for summary in of_context.results.summaries]
+    assert len({tuple(each) for each in n_seeds.values()}) > 1, n_seeds
+    assert all(map(table.contexts.over["bleu"].get, ("none", "rms")))
