@@ -11,6 +11,7 @@ import pytest
 
 import ablate
 from ablate import api, config, report
+from ablate.analysis.power import seeds_for
 from ablate.api import tune
 from ablate.api.completion import RunOptions
 from ablate.api.plan import plan
@@ -234,6 +235,29 @@ def test_the_table_says_what_was_chosen_and_what_it_cost(bench: Bench) -> None:
     budget = f"3 candidates {TIMES} 2 seeds (8 and 9) = 6 runs of full length for each row"
     assert budget in notes["tuned"]
     assert notes["edge of the grid"].endswith("lr: pre")
+
+
+def test_the_table_names_choices_that_the_seeds_of_tuning_cannot_tell(bench: Bench) -> None:
+    """By the error of the table's own runs on dev, whose differences are 0.1 apart."""
+    bench.tuned(NLL, "baseline")  # 4e-3 leads by 0.1
+    bench.tuned({"lr=0.001": (2.0, 2.0), "lr=0.002": (9.0, 9.0), "lr=0.004": (11.0, 11.0)}, "pre")
+    selection = select(bench.spec, lookup=RunLookup(bench.store))
+    assert selection.whole.tune is not None
+    assert selection.whole.tune.leads == pytest.approx({"baseline": 0.1, "pre": 7.0})
+    todo = tasks(selection.runs, Device("cpu"), bench.store.results)
+    own = {"baseline": {1: 1.0, 2: 1.2}, "pre": {1: 1.3, 2: 1.4}}
+    for run, task in zip(selection.runs, todo, strict=True):
+        scores = {"bleu": 30.0 + run.seed, "nll": 1.0}
+        dev = {"nll": own[run.variant][run.seed]}
+        bench.store.save(task.record("done", None, dev=dev, test={"test": scores}))
+    table = api.report(bench.spec, results=bench.store.results).table
+    (note,) = [each.text for each in table.footnotes if each.label == "close choices"]
+    sd = 0.1 / 2  # of differences that are 0.3 and 0.2: of one run in the additive model
+    assert f"± {sd:.3f}" in note
+    assert "less than 0.635 nats" in note  # 12.706 * 0.05 * sqrt(2 / 2)
+    assert "for 1 of 2 rows: baseline. " in note
+    n = seeds_for(0.1, sd, 1)
+    assert note.endswith(f"takes {n} seeds.")
 
 
 def test_what_is_not_chosen_yet_is_a_question_mark(bench: Bench) -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +164,8 @@ def _with_tuned_values(
     extra: dict[str, list[config.Point]] = {name: [] for name in names}
     for n_left in range(tune.extend, -1, -1):
         records = stored(tuning_runs(tuning, names), lookup) if lookup else {}
-        best = {name: _best_candidate(tuning, name, records) for name in names}
+        ranked = {name: _ranked(tuning, name, records) for name in names}
+        best = {name: next(iter(of_row), None) for name, of_row in ranked.items()}
         more = {
             name: config.points_beyond(tune, tuning, name, winner)
             for name, winner in best.items()
@@ -175,6 +176,12 @@ def _with_tuned_values(
         for name, points in more.items():
             extra[name] += points
         tuning = config.tuning_of(experiment, extra)
+    leads = {
+        name: second - first
+        for name, of_row in ranked.items()
+        for first, second in pairwise([*of_row.values()][:2])
+    }
+    experiment = replace(experiment, tune=replace(tune, leads=leads))
     return config.with_tuning(experiment, tuning, best), tuning
 
 
@@ -192,19 +199,19 @@ def match_keys(experiment: Experiment) -> dict[str, str]:
     }
 
 
-def _best_candidate(tuning: Tuning, row: str, records: Records) -> str | None:
-    """Return the candidate with the lowest mean NLL on dev; None if a run of the row is missing.
+def _ranked(tuning: Tuning, row: str, records: Records) -> dict[str, float]:
+    """Return a row's candidates by mean NLL on dev, the lowest first; none if a run is missing.
 
-    A run that diverged counts as infinitely bad; of equals the first wins.
+    A run that diverged counts as infinitely bad; of equals the first is first.
     """
     losses: dict[str, float] = {}
     for name in tuning.candidates[row]:
         of_seeds = [records.get((name, seed)) for seed in tuning.experiment.seeds]
         if not all(is_finished(record) for record in of_seeds):
-            return None
+            return {}
         done = [record["dev"]["nll"] for record in of_seeds if record and record.get("dev")]
         losses[name] = sum(done) / len(done) if len(done) == len(of_seeds) else math.inf
-    return min(losses, key=lambda name: losses[name])
+    return dict(sorted(losses.items(), key=lambda item: item[1]))
 
 
 class Fingerprints:

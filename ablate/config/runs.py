@@ -46,6 +46,8 @@ class Tune:
     axes: dict[str, tuple[Node, ...]] = field(repr=False, compare=False)
     seeds: tuple[int, ...]
     extend: int = 0  # how often a row whose best number is at an end tries another beyond it
+    # by how many nats the mean NLL on dev of each row's second best exceeds that of its best
+    leads: dict[str, float] = field(default_factory=dict, compare=False)
 
     @property
     def n_candidates(self) -> int:

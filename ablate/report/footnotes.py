@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+from ablate.analysis.dunnett import single_value
+from ablate.analysis.power import MOST_SEEDS, seeds_for
 from ablate.analysis.summary import TRAIN_FLOPS, Record, Records, Summary
 from ablate.config import Experiment, Match, Tune
 from ablate.config.rows import labels
@@ -12,7 +15,14 @@ from ablate.report import columns
 from ablate.report.columns import BEYOND, DIVERGED, PARTIAL
 from ablate.report.results import DECODE_SPEED, MEMORY, TRAIN_SPEED, Results
 from ablate.report.table import Footnote
-from ablate.report.values import TIMES, format_value, measure_name, number, percent_change
+from ablate.report.values import (
+    LOSS_DECIMALS,
+    TIMES,
+    format_value,
+    measure_name,
+    number,
+    percent_change,
+)
 from ablate.report.verdicts import exceptions, intervals, looked_at, ranking
 from ablate.wording import and_list, counted, listed, seeds_named
 
@@ -33,6 +43,7 @@ def footnotes(experiment: Experiment, results: Results) -> Iterator[Footnote]:
         yield from _matched(experiment, experiment.match, summaries)
     if experiment.tune is not None:
         yield from _tuned(experiment, experiment.tune)
+        yield from _close_choices(experiment.tune, results)
     yield from exceptions(results)
     yield from ranking(results)
     yield from _partial(results)
@@ -146,6 +157,30 @@ def _tuned(experiment: Experiment, tune: Tune) -> Iterator[Footnote]:
             f"chosen at its first or last value, so that a better one may lie outside: "
             f"{'; '.join(edges)}",
         )
+
+
+def _close_choices(tune: Tune, results: Results) -> Iterator[Footnote]:
+    """Yield which rows might have chosen their second best value with other seeds of tuning.
+
+    The error of a run is that of the table's rows, on dev too; both values share their seeds.
+    """
+    compared = results.comparison("dev.nll")
+    if compared is None or not compared.sd or not results.has_one_tokenizer:
+        return
+    least = single_value(compared.df) * compared.sd * math.sqrt(2 / len(tune.seeds))
+    close = {row: lead for row, lead in tune.leads.items() if lead < least}
+    if not close:
+        return
+    row = min(close, key=lambda name: close[name])
+    n = seeds_for(close[row], compared.sd, 1)
+    yield Footnote(
+        "close choices",
+        f"by {counted(len(tune.seeds), 'seed')} of tuning the second best value cannot be told "
+        f"from the best, which leads by less than {number(least, LOSS_DECIMALS)} nats (a run's "
+        f"error on dev is ± {number(compared.sd, LOSS_DECIMALS)}), for {len(close)} of "
+        f"{counted(len(tune.leads), 'row')}: {and_list(list(close))}. To tell those of {row}, the "
+        f"closest, takes {f'over {MOST_SEEDS}' if n is None else n} seeds.",
+    )
 
 
 def _partial(results: Results) -> Iterator[Footnote]:
