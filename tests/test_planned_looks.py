@@ -14,6 +14,7 @@ from ablate.api.looks import at_look
 from ablate.api.selection import RunLookup, Selection, select
 from ablate.cli.app import app
 from ablate.config import MistakesError
+from ablate.report.figures import draw_differences
 from ablate.store import Store
 from tests import made_up_runs
 from tests.report.made_up import notes
@@ -154,3 +155,32 @@ def test_a_run_goes_from_look_to_look_and_on_where_it_stopped(file: Path) -> Non
     assert {r["hash"] for r in again.records.values()} == set(made)
     assert again.table.conclusion == outcome.table.conclusion
     assert notes(again.table)["looks"] == notes(outcome.table)["looks"]
+
+
+def test_a_row_that_is_decided_early_has_an_estimate_without_bias(tmp_path: Path) -> None:
+    file = tmp_path / "pe.yaml"
+    file.write_text(LOOKS.replace("bleu: 1.7", "bleu: 0.01"), encoding="utf-8")
+    made_up_runs.finish(file, tmp_path / "results", seeds=(1, 2, 3, 4))
+    records = {
+        path: json.loads(path.read_text()) for path in tmp_path.glob("results/runs/*/*.json")
+    }
+    store = Store(tmp_path / "results")
+    for record in records.values():
+        if record["variant"] == "none":
+            record["test"]["test"]["bleu"] -= (2, 16, 9, 9)[record["seed"] - 1]
+            store.save({key: value for key, value in record.items() if key != "digest"})
+    words = ["report", str(file), "--results", str(tmp_path / "results"), "--format", "json"]
+    content = json.loads(CliRunner().invoke(app, words).stdout)
+    (none,) = (row for row in content["rows"] if row["name"] == "none")
+    difference = none["differences"]["test.test.bleu"]
+    assert difference["verdict"] == "worse"
+    assert none["decided_at"] == 4
+    assert difference["estimate"] < difference["median_unbiased"] < 0
+    (rms,) = (row for row in content["rows"] if row["name"] == "rms")
+    assert rms["differences"]["test.test.bleu"]["median_unbiased"] is None
+    table = api.report(file, results=tmp_path / "results").table
+    assert table.results is not None
+    drawing = draw_differences(table.results)
+    assert drawing is not None
+    of_none = [line["looks"] for line in drawing.numbers if line["row"] == "none"]
+    assert of_none[0].startswith("2:[")

@@ -277,3 +277,20 @@ def test_the_keys_of_the_page_on_statistics_are_those_of_an_experiment(tmp_path:
     for block in blocks:
         (tmp_path / "x.yaml").write_text(text + block, encoding="utf-8")
         assert config.load(tmp_path / "x.yaml").negligible == Negligible()
+
+
+def test_rates_over_contexts_are_those_simulated() -> None:
+    text = page("statistics").partition("<!-- contexts -->")[2].partition("<!-- end of")[0]
+    record = json.loads(committed("results/benchmarks/contexts.json"))
+
+    def span(lines: list[dict[str, Any]], key: str) -> str:
+        values = [line[key] for line in lines]
+        return f"{min(values):.1%} to {max(values):.1%}" if None not in values else "–"
+
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in text.strip().splitlines()]
+    for n, row in zip(range(2, 7), rows[2:], strict=True):
+        every = [line for line in record["lines"] if line["contexts"] == n]
+        apart = [[line for line in every if line["unequal"] is kind] for kind in (False, True)]
+        means = [span(lines, "mean") for lines in apart]
+        assert row == [str(n), *means, span(every, "prediction"), span(every, "trend")]
+        assert min(line["mean"] for line in every) > 0.945 - 3 * every[0]["error"]

@@ -73,6 +73,7 @@ class Difference:
     simultaneous: Interval | None = None  # holds together with those of all other rows
     family: Family | None = None  # the intervals that it holds together with
     with_sentences: Interval | None = None  # simultaneous, of new test sentences as well
+    median_unbiased: float | None = None  # the estimate of a row that a look has found to differ
 
     @property
     def critical(self) -> float | None:

@@ -52,6 +52,48 @@ def levels(looks: Sequence[int], n_rows: int) -> tuple[float, ...]:
     return _levels(tuple(looks), n_rows)
 
 
+def median_unbiased(
+    estimate: float, error: float, looks: Sequence[int], constants: Sequence[float], band: float
+) -> float:
+    """Return a difference that the true one is above as often as below, of a row that has stopped.
+
+    It is where an outcome at least as high has the probability 1/2: a boundary crossed at an
+    earlier look, or a higher difference at this one (Kim 1989, "Point estimation following group
+    sequential tests"; the ordering by stages). The error of a pair of runs is taken as known.
+
+    Args:
+        estimate: at the last of the looks, beyond its boundary.
+        error: its standard error.
+        looks: the seeds of each, up to that at which the row has stopped.
+        constants: standard errors from 0 to the boundary, at each of these looks.
+        band: within which a whole interval has stopped the row as well.
+    """
+    sign, pair = math.copysign(1.0, estimate), error * math.sqrt(looks[-1])
+    bounds = [constant * math.sqrt(n) for constant, n in zip(constants, looks, strict=True)]
+    bounds[-1] = abs(estimate) / pair * looks[-1]
+    nodes, weights = np.polynomial.legendre.leggauss(_N_NODES)
+
+    def as_high(true: float) -> float:
+        at, density, total = np.zeros(1), np.ones(1), 0.0
+        for n, bound, step in zip(looks, bounds, np.diff([0, *looks]), strict=True):
+            mean = at + true / pair * step
+            total += float(density @ special.ndtr((mean - bound) / math.sqrt(step)))
+            inner = min(max(0.0, n * band / pair - bound), bound)
+            half = (bound - inner) / 2
+            upper = inner + half * (1 + nodes)
+            at = np.concatenate([-upper, upper])
+            away = (at[:, None] - mean) / math.sqrt(step)
+            kernel = np.exp(-(away**2) / 2) / math.sqrt(2 * math.pi * step)
+            density = kernel @ density * half * np.tile(weights, 2)
+        return total
+
+    low, high = abs(estimate) - 10 * error, abs(estimate) + 10 * error
+    while high - low > _WITHIN * error:
+        middle = (low + high) / 2
+        low, high = (middle, high) if as_high(middle) < 1 / 2 else (low, middle)
+    return sign * (low + high) / 2
+
+
 @lru_cache(maxsize=64)
 def _levels(looks: tuple[int, ...], n_rows: int) -> tuple[float, ...]:
     increments = np.diff([0, *looks])

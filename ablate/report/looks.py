@@ -29,6 +29,7 @@ class Looks:
         decided: after how many seeds rows were decided or diverged.
         comparisons: of every row at the last look that it was part of.
         n_looks: that are complete.
+        staged: the comparisons at each of these, of the rows that were open then.
     """
 
     planned: tuple[int, ...]
@@ -36,6 +37,7 @@ class Looks:
     decided: Mapping[str, int]
     comparisons: Comparisons = field(repr=False)
     n_looks: int = 0
+    staged: Sequence[Comparisons] = field(default=(), repr=False)
 
 
 def judge(
@@ -59,7 +61,9 @@ def judge(
         n_closed = n_rows - len(undecided)
         compared = comparisons(summaries, sentences, metrics, level=level, n_closed=n_closed)
         staged.append(compared)
-        closed = _closed(summaries, compared.get(metric), experiment.negligible.bleu)
+        closed = [*_closed(summaries, compared.get(metric), experiment.negligible.bleu)]
+        if metric in compared:
+            staged[-1] = {**compared, metric: _unbiased(staged, metric, closed, experiment)}
         decided |= dict.fromkeys(closed, n)
         undecided = [row for row in undecided if row not in decided]
         if not undecided:
@@ -72,7 +76,7 @@ def judge(
         before = comparisons(summarise([baseline, *undecided], seeds, records), None, metrics)
         staged = [{name: _without_intervals(each) for name, each in before.items()}]
         return Looks(experiment.looks, n_seeds, decided, staged[0])
-    return Looks(experiment.looks, n_seeds, decided, _joined(staged), len(staged))
+    return Looks(experiment.looks, n_seeds, decided, _joined(staged), len(staged), staged)
 
 
 def _closed(
@@ -91,6 +95,25 @@ def _is_decided(difference: Difference | None, band: float) -> bool:
         return difference is not None
     known = verdict(difference.simultaneous, band, higher_is_better=True)
     return known not in (None, Verdict.CANNOT_TELL)
+
+
+def _unbiased(
+    staged: Sequence[Comparisons], metric: str, closed: Sequence[str], experiment: Experiment
+) -> Comparison:
+    """Return the last look's comparison with median unbiased estimates of rows that it decides."""
+    known, looks = [each[metric].differences for each in staged], experiment.looks[: len(staged)]
+    last = dict(known[-1])
+    for row in closed:
+        each = last[row]
+        constants = [of_look[row].critical or 0.0 for of_look in known]
+        interval, error = each.simultaneous, each.standard_error
+        is_beyond = interval is not None and not interval.low <= 0 <= interval.high
+        if is_beyond and each.estimate is not None and error and all(constants):
+            value = sequential.median_unbiased(
+                each.estimate, error, looks, constants, experiment.negligible.bleu
+            )
+            last[row] = replace(each, median_unbiased=value)
+    return replace(staged[-1][metric], differences=last)
 
 
 def _joined(staged: Sequence[Comparisons]) -> Comparisons:

@@ -10,6 +10,7 @@ from scipy import special
 
 from ablate.analysis import sequential
 from ablate.analysis.dunnett import Family, critical_value
+from ablate.analysis.sequential import median_unbiased
 from ablate.analysis.statistics import LEVEL
 
 B = math.sqrt(0.5)
@@ -100,3 +101,37 @@ def test_an_interval_at_a_look_leaves_out_0_where_p_is_below_5_of_100() -> None:
     assert family.p_of(0.0, 8) == 1.0
     alone = Family((), 0, n_separate=2, level=0.99)
     assert alone.p_of(alone.critical_of(4), 4) == pytest.approx(0.05, abs=1e-7)
+
+
+def test_the_estimate_of_one_look_is_the_estimate() -> None:
+    for estimate in (2.0, -3.5):
+        actual = median_unbiased(estimate, 0.4, [5], [2.5], 0.3)
+        assert actual == pytest.approx(estimate, abs=1e-4)
+
+
+def test_an_early_estimate_moves_towards_0_alike_on_both_sides() -> None:
+    high = median_unbiased(2.2, 0.6, [3, 5], [2.5, 2.5], 0.0)
+    assert 1.5 < high < 2.2
+    assert median_unbiased(-2.2, 0.6, [3, 5], [2.5, 2.5], 0.0) == pytest.approx(-high)
+
+
+@pytest.mark.parametrize(("true", "band"), [(1.2, 0.0), (1.5, 0.6), (2.5, 0.4)])
+def test_a_median_unbiased_estimate_is_too_high_as_often_as_too_low(
+    true: float, band: float
+) -> None:
+    draw, looks, n = np.random.default_rng(3), (3, 5, 8, 12), 1000
+    bounds = constants(looks, 1)
+    n_above = n_naive = 0
+    for _ in range(n):
+        pairs = draw.normal(true, math.sqrt(2), looks[-1])
+        for at, (seeds, constant) in enumerate(zip(looks, bounds, strict=True), start=1):
+            estimate, error = float(pairs[:seeds].mean()), math.sqrt(2 / seeds)
+            if estimate > constant * error:
+                args = estimate, error, looks[:at], bounds[:at], band
+                n_above += median_unbiased(*args) > true
+                n_naive += estimate > true
+                break
+            if abs(estimate) + constant * error < band or estimate < -constant * error:
+                break
+    assert abs(n_above / n - 0.5) < 3 * 0.5 / math.sqrt(n)
+    assert n_naive > n_above

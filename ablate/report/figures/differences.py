@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from ablate.analysis.comparison import Difference
 from ablate.analysis.measures import Verdict, higher_is_better
-from ablate.analysis.statistics import paired_differences
+from ablate.analysis.statistics import Interval, paired_differences
 from ablate.report.figures import style
 from ablate.report.figures.style import Drawing, add_legend, draw_grid, look
 from ablate.report.results import Results
@@ -32,12 +32,17 @@ _LEGEND = (
 )
 
 
+_OF_LOOKS = "; fainter, from above: at earlier looks"
+_STEP = 0.09  # between the intervals of two looks, in rows
+
+
 @dataclass(frozen=True)
 class _Line:
     row: str
     difference: Difference
     verdict: Verdict | None
     seeds: Mapping[int, float]
+    earlier: Mapping[int, Interval]  # by the number of seeds of an earlier look
 
 
 def draw_differences(results: Results) -> Drawing | None:
@@ -54,7 +59,8 @@ def draw_differences(results: Results) -> Drawing | None:
         axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for panel, (metric, lines) in zip(axes, panels.items(), strict=True):
             _panel(panel, results, metric, lines, names)
-        add_legend(figure, _LEGEND)
+        has_looks = any(line.earlier for lines in panels.values() for line in lines)
+        add_legend(figure, _LEGEND + (_OF_LOOKS if has_looks else ""))
         return Drawing("differences", _TITLE, figure, numbers)
 
 
@@ -66,7 +72,20 @@ def _lines(results: Results, metric: str) -> Iterator[_Line]:
             continue
         own = summary.metrics.get(metric)
         seeds = paired_differences(own.values, baseline.values) if own and baseline else {}
-        yield _Line(summary.name, difference, results.verdict(summary.name, metric), seeds)
+        verdict = results.verdict(summary.name, metric)
+        earlier = dict(_earlier(results, metric, summary.name))
+        yield _Line(summary.name, difference, verdict, seeds, earlier)
+
+
+def _earlier(results: Results, metric: str, row: str) -> Iterator[tuple[int, Interval]]:
+    """Yield the intervals of a row at the looks before its last."""
+    looks = results.looks
+    staged = looks.staged if looks else ()
+    of_row = [each[metric].differences.get(row) for each in staged if metric in each]
+    known = [each.simultaneous for each in of_row if each is not None]
+    for n, interval in zip(looks.planned if looks else (), known[:-1], strict=False):
+        if interval is not None:
+            yield n, interval
 
 
 def _panel(axes: Axes, results: Results, metric: str, lines: list[_Line], names: list[str]) -> None:
@@ -98,6 +117,9 @@ def _draw(axes: Axes, line: _Line, y: float) -> None:
         if interval is not None:
             (bar,) = axes.plot([interval.low, interval.high], [y, y], zorder=2, linewidth=width)
             bar.set(color=edge, solid_capstyle="butt")
+    for at, interval in enumerate(reversed([*line.earlier.values()]), start=1):
+        ends, above = [interval.low, interval.high], [y - at * _STEP] * 2
+        axes.plot(ends, above, color=edge, linewidth=0.8, alpha=0.45, zorder=1)
     seeds = list(line.seeds.values())
     axes.scatter(
         seeds, [y + 0.24] * len(seeds), s=7, color=style.SOFT, alpha=0.7, linewidths=0, zorder=3
@@ -122,4 +144,5 @@ def _numbers(metric: str, line: _Line) -> dict[str, Any]:
         "method": difference.method,
         "verdict": str(line.verdict) if line.verdict else None,
         "seeds": " ".join(f"{seed}:{value:.6g}" for seed, value in line.seeds.items()),
+        "looks": " ".join(f"{n}:[{i.low:.6g},{i.high:.6g}]" for n, i in line.earlier.items()),
     }

@@ -61,6 +61,7 @@ class DifferenceContent(TypedDict):
     single: Ends
     sentences: Ends
     p: float | None
+    median_unbiased: float | None
     verdict: str | None
 
 
@@ -171,7 +172,8 @@ class Csv(TableFormat):
       ``.df``, the ends ``.low`` and ``.high`` of the 95% interval that holds together with those of
       all rows, ``.single.low`` and ``.single.high`` of the one that holds by itself,
       ``.sentences.low`` and ``.sentences.high`` of the simultaneous one for new test sentences too,
-      the adjusted ``.p``, and ``.verdict`` where the experiment says what is negligible (of an NLL
+      the adjusted ``.p``, the ``.median_unbiased`` estimate of a row that a look has found to
+      differ, and ``.verdict`` where the experiment says what is negligible (of an NLL
       per token only where all rows have one tokenizer);
     - for a speed at which the rows took turns ``<metric>.rounds.median``, ``.sd`` and ``.n``, its
       ``.polished`` value, and the ``.ratio`` of this to the baseline's with the ends ``.ratio.low``
@@ -430,6 +432,7 @@ def _difference(results: Results, row: str, metric: str) -> DifferenceContent:
         "single": _ends(each.single),
         "sentences": _ends(each.with_sentences),
         "p": each.p,
+        "median_unbiased": each.median_unbiased,
         "verdict": str(verdict) if verdict else None,
     }
 
