@@ -23,7 +23,7 @@ from ablate.gate.check import KINDS
 from ablate.gate.mean import MeanBlessing
 from ablate.gate.reference import read
 from ablate.report.layout import FALSE_IF_ADDED
-from ablate.report.values import MINUS
+from ablate.report.values import MINUS, NOTHING
 from tests.test_readme import PAGES, README, ROOT, committed, tables
 
 TEXT = " ".join(f"{README} {PAGES['experiments']}".split())
@@ -280,12 +280,12 @@ def test_the_keys_of_the_page_on_statistics_are_those_of_an_experiment(tmp_path:
 
 
 def test_rates_over_contexts_are_those_simulated() -> None:
-    text = page("statistics").partition("<!-- contexts -->")[2].partition("<!-- end of")[0]
+    text = page("statistics.md").partition("<!-- contexts -->")[2].partition("<!-- end of")[0]
     record = json.loads(committed("results/benchmarks/contexts.json"))
 
     def span(lines: list[dict[str, Any]], key: str) -> str:
         values = [line[key] for line in lines]
-        return f"{min(values):.1%} to {max(values):.1%}" if None not in values else "–"
+        return f"{min(values):.1%} to {max(values):.1%}" if None not in values else NOTHING
 
     rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in text.strip().splitlines()]
     for n, row in zip(range(2, 7), rows[2:], strict=True):

@@ -96,7 +96,8 @@ def test_intervals_are_those_of_the_last_look_of_a_row(experiment: Experiment) -
         expected = compare(values, level=level, n_closed=len(OFFSETS) - len(rows))
         for row in rows[1:]:
             if looks.n_seeds[row] == n:
-                assert looks.comparisons[BLEU].differences[row] == expected.differences[row]
+                actual = replace(looks.comparisons[BLEU].differences[row], median_unbiased=None)
+                assert actual == expected.differences[row]
         rows = [row for row in rows if looks.decided.get(row) != n]
     assert levels[0] > levels[-1] > 0.95
 
