@@ -147,7 +147,7 @@ def test_programs_read_all_numbers(spec: Path) -> None:
     over = content["rows"][0]["over"]["bleu"]
     lines = lines_of(call("report", spec, "--results", results, "--format", "csv")[1])
     of_row = {e["context"]: e for e in lines if (e["row"], e["metric"]) == ("none", "bleu")}
-    assert [*of_row] == [*NAMES, "(mean)", "(new)", "(trend)"]
+    assert [*of_row] == [*NAMES, "(here)", "(mean)", "(new)", "(trend)"]
     assert float(of_row["(mean)"]["estimate"]) == over["mean"]
     assert float(of_row["(new)"]["low"]) == over["prediction"][0]
     assert float(of_row["(trend)"]["high"]) == over["trend"]["interval"][1]
@@ -174,7 +174,7 @@ def test_a_context_without_results_is_left_out(
     assert table.contexts.sizes == {"narrow": 16, "wide": 64}
     assert "left out: " in capsys.readouterr().err
     (mean,) = [note.text for note in table.footnotes if note.label == "mean"]
-    assert "says nothing of others" in mean
+    assert "nothing of other contexts" in mean
     assert "over.bleu.prediction" not in {column.key for column in table.columns}
 
 

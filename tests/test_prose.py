@@ -294,3 +294,16 @@ def test_rates_over_contexts_are_those_simulated() -> None:
         means = [span(lines, "mean") for lines in apart]
         assert row == [str(n), *means, span(every, "prediction"), span(every, "trend")]
         assert min(line["mean"] for line in every) > 0.945 - 3 * every[0]["error"]
+
+
+def test_what_width_changes_is_in_its_table() -> None:
+    of_rows = cells("width")
+    text = " ".join(page("experiments.md").split())
+    rotary, unscaled = of_rows["rotary"], of_rows["unscaled"]
+    trend = "trend per doubling"
+    assert f"grows by {rotary[trend].strip('+')} BLEU with each doubling" in text
+    first, last = (rotary[f"{name} ΔBLEU"] for name in ("narrow", "wide"))
+    assert first.endswith("?")
+    assert f"from {first.strip('?')}, which three seeds cannot tell" in text
+    assert f"to {last.strip('↑')};" in text
+    assert f"loses {unscaled[trend].strip(MINUS)} more" in text

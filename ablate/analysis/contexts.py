@@ -44,7 +44,8 @@ class OverContexts:
 
     n: int
     mean: float
-    interval: Interval | None  # of contexts like these; of two, of new seeds in them
+    here: Interval | None  # of new seeds in these contexts
+    interval: Interval | None  # of contexts like these; of two the same as ``here``
     prediction: Interval | None  # of what the same seeds measure in a new context
     tau: float | None  # standard deviation of the true difference over contexts
     trend: Slope | None
@@ -71,7 +72,8 @@ def over_contexts(
         return None
     weights = np.full(n, 1 / n)
     mean = mean_of(estimates)
-    interval, prediction, tau = _of_seeds(mean, weights, known, n_rows, level), None, None
+    here = interval = _of_seeds(mean, weights, known, n_rows, level)
+    prediction = tau = None
     if n >= LEAST:
         sd = float(np.std(estimates, ddof=1))
         constant = sidak_value(n_rows, n - 1, level)
@@ -86,7 +88,7 @@ def over_contexts(
         slopes = (x - x.mean()) / float(((x - x.mean()) ** 2).sum())
         estimate = float(slopes @ np.array(estimates))
         trend = Slope(estimate, _of_seeds(estimate, slopes, known, n_rows, level))
-    return OverContexts(n, mean, interval, prediction, tau, trend)
+    return OverContexts(n, mean, here, interval, prediction, tau, trend)
 
 
 def _of_seeds(

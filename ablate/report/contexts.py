@@ -14,7 +14,7 @@ from ablate.config.contexts import trend_of
 from ablate.config.rows import labels
 from ablate.report.columns import DIVERGED, Block
 from ablate.report.results import Results
-from ablate.report.table import Cell, Column, Contexts, Footnote, Line, Table
+from ablate.report.table import FIRST_BELOW, Cell, Column, Contexts, Footnote, Line, Table
 from ablate.report.values import (
     NOTHING,
     format_value,
@@ -41,7 +41,7 @@ _WORDS = {
     Verdict.CANNOT_TELL: "not told from the baseline",
 }
 _MOST_NAMES = 4
-_OF_TREND, _OF_NEW = 1, 2  # ranks
+_OF_ALL, _OF_TREND, _OF_NEW = FIRST_BELOW, FIRST_BELOW + 1, FIRST_BELOW + 2  # ranks
 
 
 def tabulate(experiment: Experiment, tables: Mapping[str, Table]) -> Table:
@@ -146,18 +146,22 @@ def _of_all(kind: str, rows: Sequence[str], results: Results, contexts: Contexts
     every = [contexts.over[kind].get(row) for row in rows]
     has_others = len(contexts.tables) >= LEAST
 
-    def block(key: str, header: str, detail: str, texts: list[str], rank: int = 0) -> Block:
+    def block(key: str, header: str, detail: str, texts: list[str], rank: int = _OF_ALL) -> Block:
         column = Column(f"over.{kind}.{key}", header, detail, rank=rank)
         return column, [Cell(), *map(Cell, texts)]
 
     means = [signed(each.mean, decimals) if each else NOTHING for each in every]
+    here = [interval_text(each.here if each else None, decimals) for each in every]
     ends = [interval_text(each.interval if each else None, decimals) for each in every]
     judged = [verdict_over(kind, each.interval, results) if each else None for each in every]
-    blocks = [block("mean", "mean", "of Δ", means), block("interval", "95% CI", "of mean", ends)]
+    blocks = [block("mean", "mean", "of Δ", means), block("here", "95% CI", "here", here)]
+    if has_others:
+        blocks.append(block("interval", "95% CI", "elsewhere", ends))
     if kind in dict(results.negligible):
         verdicts = [Cell(), *(Cell(str(each or NOTHING)) for each in judged)]
         band = f"±{dict(results.negligible)[kind]:g} {measure_name(kind)}"
-        blocks.append((Column(f"over.{kind}.verdict", "verdict", band, kind="verdict"), verdicts))
+        head = Column(f"over.{kind}.verdict", "verdict", band, kind="verdict", rank=_OF_ALL)
+        blocks.append((head, verdicts))
     if kind != "bleu":  # CSV and JSON have the rest
         return blocks
     if contexts.sizes:
@@ -201,8 +205,7 @@ def _footnotes(
     if kinds[1] != "nll":
         text = "tokenizers differ, so that losses are compared in bits per character"
         yield Footnote("columns", text)
-    first = next(iter(results))
-    yield Footnote("tables", f"each context has its own, as in {experiment.path}#{first}")
+    yield Footnote("tables", "those of each context are in a folder of its own beside this one")
     seeds = counted(len(experiment.seeds), "seed")
     yield Footnote("seeds", f"{seeds} in every context, the same for all rows of it")
     for name, each in results.items():
@@ -226,13 +229,14 @@ def _of_mean(n: int) -> str:
     """Return what the mean over contexts and its interval are."""
     if n < LEAST:
         return (
-            f"of these {n} contexts; its interval is of new seeds in them, and says nothing of "
-            f"others: that takes {LEAST} contexts."
+            f"of these {n} contexts; its interval and verdict are of new seeds here, and say "
+            f"nothing of other contexts: that takes {LEAST}."
         )
     return (
-        "its interval is for contexts like these (Hartung and Knapp 2001, with equal weights), by "
-        f"what {n} of them show; PI: what the same seeds measure in one more; τ: the standard "
-        "deviation of the true difference from context to context."
+        "of these contexts; CI here: of new seeds in them; elsewhere, and the verdict: of contexts "
+        f"like them (Hartung and Knapp 2001, with equal weights), by what {n} of them show; PI: "
+        "what the same seeds measure in one more; τ: the standard deviation of the true difference "
+        "from context to context."
     )
 
 
@@ -266,20 +270,29 @@ def _conclusion(rows: Sequence[str], results: Mapping[str, Results], contexts: C
                 for each, names in by_verdict.items()
             ]
             mixed.append(f"{row} is {and_list(parts)}")
-    every = "both" if len(results) == 2 else f"all {len(results)}"
-    parts = [
-        f"{and_list(names, _MOST_NAMES)} {'is' if len(names) == 1 else 'are'} {_WORDS[each]} "
-        f"in {every} contexts"
-        for each, names in whole.items()
-    ]
+    parts = [_of_all_contexts(names, each, len(results)) for each, names in whole.items()]
     if len(mixed) > _MOST_NAMES:
         mixed = [f"{counted(len(mixed), 'row')} differ from context to context"]
-    trends = [
-        f"the difference of {row} changes by {signed(over.trend.estimate, 1)} BLEU with each "
-        f"doubling of {labels([contexts.trend or ''])[0]}"
-        for row, over in contexts.over["bleu"].items()
-        if over.trend
-        and over.trend.interval
-        and not (over.trend.interval.low <= 0 <= over.trend.interval.high)
+    return f"By BLEU, {'; '.join([*parts, *mixed, *_trends(contexts)])}."
+
+
+def _of_all_contexts(rows: Sequence[str], verdict: Verdict, n: int) -> str:
+    names, one = and_list(rows, _MOST_NAMES), len(rows) == 1
+    if verdict is Verdict.CANNOT_TELL:
+        return f"{names} cannot be told from the baseline in any context"
+    every = "both" if n == 2 else f"all {n}"
+    return f"{names} {'is' if one else 'are'} {_WORDS[verdict]} in {every} contexts"
+
+
+def _trends(contexts: Contexts) -> Iterator[str]:
+    """Yield which differences change with the size, if any does."""
+    known = {row: over.trend for row, over in contexts.over["bleu"].items()}
+    changes = [
+        f"{row} by {signed(trend.estimate, 1)}"
+        for row, trend in known.items()
+        if trend and trend.interval and not trend.interval.low <= 0 <= trend.interval.high
     ]
-    return f"By BLEU, {'; '.join([*parts, *mixed, *trends[:_MOST_NAMES]])}."
+    if changes and contexts.trend:
+        named = and_list(changes, _MOST_NAMES)
+        size = labels([contexts.trend])[0]
+        yield f"differences change with each doubling of {size}: {named} BLEU"

@@ -63,8 +63,16 @@ def test_of_two_contexts_nothing_is_said_of_others() -> None:
     variance = (0.3**2 + 0.4**2) / 4
     df = variance**2 / ((0.3**2 / 4) ** 2 / 8 + (0.4**2 / 4) ** 2 / 4)  # Welch and Satterthwaite
     half = stats.t.ppf(0.975, df) * math.sqrt(variance)
-    assert result.interval is not None
+    assert result.here == result.interval is not None
     assert (result.interval.low, result.interval.high) == pytest.approx((1.5 - half, 1.5 + half))
+
+
+def test_new_seeds_in_these_contexts_are_less_to_ask_for_than_other_contexts() -> None:
+    result = over([measured(value, 0.3, 1e9) for value in (1.0, 5.0, 9.0)], 1)
+    assert result.here is not None
+    assert result.here.high - 5 == pytest.approx(stats.norm.ppf(0.975) * 0.3 / math.sqrt(3))
+    assert result.interval is not None
+    assert result.interval.high > 10 * (result.here.high - 5)
 
 
 def test_the_trend_is_the_least_squares_line_over_doublings() -> None:

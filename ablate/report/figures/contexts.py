@@ -19,9 +19,9 @@ from ablate.report.table import Table
 
 _TITLE = "Differences from each context's baseline, in BLEU"
 _LEGEND = (
-    "lines: 95% intervals of all rows of a context, and of the mean; faint: what one more context "
-    "may show; shaded: negligible; \u25b2 better, \u25bc worse, \u25a0 no difference that matters, "
-    "\u25cb cannot tell"
+    "lines: 95% intervals of all rows of a context, and of the mean elsewhere; faint: what one "
+    "more context may show; both may go beyond the axis; shaded: negligible; \u25b2 better, "
+    "\u25bc worse, \u25a0 no difference that matters, \u25cb cannot tell"
 )
 _ALL = "mean"
 
@@ -45,8 +45,19 @@ def draw_contexts(table: Table) -> Drawing | None:
             _panel(axes, row, [line for line in numbers if line["row"] == row], results)
         for axes in grid.flat[len(rows) :]:
             axes.set_visible(False)
+        grid[0][0].set_xlim(*_range(numbers))
         add_legend(figure, _LEGEND)
         return Drawing("contexts", _TITLE, figure, numbers)
+
+
+def _range(lines: list[dict[str, Any]]) -> tuple[float, float]:
+    """Return what the axis is to show: all contexts, though not the ends of wide means."""
+    ends = [0.0]
+    for line in lines:
+        keys = ("difference",) if line["context"] == _ALL else ("difference", "low", "high")
+        ends += [line[key] for key in keys if line[key] is not None]
+    room = 0.1 * (max(ends) - min(ends))
+    return min(ends) - room, max(ends) + room
 
 
 def _numbers(row: str, table: Table, results: dict[str, Results]) -> list[dict[str, Any]]:

@@ -118,10 +118,11 @@ class SlopeContent(TypedDict):
 
 
 class OverContent(TypedDict):
-    """A row's differences in all contexts: with two, ``interval`` is of new seeds in them alone."""
+    """A row's differences in all contexts: ``here`` is of new seeds, ``interval`` of others too."""
 
     n: int
     mean: float
+    here: Ends
     interval: Ends
     prediction: Ends
     tau: float | None
@@ -182,7 +183,7 @@ class Csv(TableFormat):
       was computed in ``signature.<metric>``.
 
     Of an experiment with contexts: a line per row, kind of metric and context, and under the names
-    ``(mean)``, ``(new)`` and ``(trend)`` what all of them come to.
+    ``(here)``, ``(mean)``, ``(new)`` and ``(trend)`` what all of them come to.
     """
 
     name = "csv"
@@ -318,6 +319,7 @@ def _over(contexts: Contexts, kind: str, over: OverContexts) -> OverContent:
     return {
         "n": over.n,
         "mean": over.mean,
+        "here": _ends(over.here),
         "interval": _ends(over.interval),
         "prediction": _ends(over.prediction),
         "tau": over.tau,
@@ -338,6 +340,7 @@ def _in_contexts(contexts: Contexts) -> Iterator[dict[str, Any]]:
             if row not in of_rows:
                 continue
             over = _over(contexts, kind, of_rows[row])
+            yield _line(row, kind, "(here)", over["mean"], over["here"], None)
             yield _line(row, kind, "(mean)", over["mean"], over["interval"], over["verdict"])
             yield _line(row, kind, "(new)", over["mean"], over["prediction"], None)
             if over["trend"] is not None:

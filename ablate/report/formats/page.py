@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from ablate.report.figures import Drawing
 
 _MOST_CHANGES = 2  # columns of changed paths
-_COSTS = ("params.", "flops.", "train.", "speed.", "memory.")
+_APART = ("params.", "flops.", "train.", "speed.", "memory.", "over.")
+"""What columns begin with that have a table of their own."""
 _SEED_DECIMALS = 3
 _DIFFERENCE, _INTERVAL = ".difference", ".interval"
 _DECIMALS = {"bleu": 2, "nll": 4}
@@ -110,7 +111,7 @@ def _results(table: Table) -> str:
     """Return the tables, with one of costs, and the footnotes that say how to read them."""
     parts = []
     for block in (joined_changes(block, _MOST_CHANGES) for block in table.blocks):
-        high = [at for at, column in enumerate(block.columns) if column.key.startswith(_COSTS)]
+        high = [at for at, column in enumerate(block.columns) if column.key.startswith(_APART)]
         low = [at for at in range(len(block.columns)) if at not in high]
         parts += [block.only(low), block.only([0, *high])] if high else [block]
     notes = _definitions([note for note in table.footnotes if note.label not in PROVENANCE])
