@@ -2,10 +2,10 @@
 
     python benchmarks/looks.py [--n 20000] [--large 2000] [--output FILE]
 
-Each simulation is a whole experiment: rows that are decided get no more seeds. A table is wrong if
-a row that equals the baseline is called better or worse at any look; a "no difference" is wrong if
-the true difference is at the edge of the band. The runs are compared with those of a table of all
-seeds for all rows. The unit is the standard deviation of a run's error.
+Each simulation is a whole experiment: rows that are decided or given up get no more seeds. A table
+is wrong if a row that equals the baseline is called better or worse at any look; a "no difference"
+is wrong if the true difference is at the edge of the band. The runs are compared with those of a
+table of all seeds for all rows. The unit is the standard deviation of a run's error.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class Outcome:
     missed: int = 0  # with an interval, at any look, that leaves out the true difference
     false_none: int = 0  # with a "no difference" of a row that has one
     decided: int = 0  # rows
+    given_up: int = 0  # rows
     decided_fixed: int = 0  # rows, in a table of all seeds
     runs: int = 0
     at_look: list[int] = field(default_factory=lambda: [0] * len(MORE))  # rows that were decided
@@ -128,10 +129,15 @@ def _play(values: Floats, effects: Floats, looks: tuple[int, ...], outcome: Outc
         outcome.runs += (n - (looks[at - 1] if at else 0)) * (1 + len(undecided))
         verdicts = _verdicts(values, [0, *undecided], n, level, n_rows - len(undecided))
         for row in list(undecided):
-            known, low, high = verdicts[row]
+            known, low, high, estimate, error = verdicts[row]
             true = effects[row - 1]
             errors["missed"] |= not low <= true <= high and not math.isnan(true)
             if known is Verdict.CANNOT_TELL:
+                if n < looks[-1]:
+                    by_last = sequential.chance(estimate, error, looks, n, n_rows, BAND)
+                    if by_last < sequential.GIVE_UP:
+                        undecided.remove(row)
+                        outcome.given_up += 1
                 continue
             undecided.remove(row)
             outcome.decided += 1
@@ -149,7 +155,7 @@ def _play(values: Floats, effects: Floats, looks: tuple[int, ...], outcome: Outc
 
 def _verdicts(
     values: Floats, rows: list[int], n: int, level: float, n_closed: int
-) -> dict[int, tuple[Verdict, float, float]]:
+) -> dict[int, tuple[Verdict, float, float, float, float]]:
     table = {str(row): dict(enumerate(values[row, :n])) for row in rows}
     compared = compare(table, level=level, n_closed=n_closed)
     result = {}
@@ -158,7 +164,10 @@ def _verdicts(
         known = verdict(interval, BAND)
         assert interval is not None
         assert known is not None
-        result[int(row)] = known, interval.low, interval.high
+        assert difference.estimate is not None
+        assert difference.standard_error is not None
+        ends = interval.low, interval.high
+        result[int(row)] = known, *ends, difference.estimate, difference.standard_error
     return result
 
 
@@ -187,6 +196,7 @@ def main() -> None:
                 "missed": total.missed / total.n,
                 "false_none": total.false_none / total.n,
                 "decided": total.decided / n_rows,
+                "given_up": total.given_up / n_rows,
                 "decided_by_all_seeds": total.decided_fixed / n_rows,
                 "decided_at": [n / n_rows for n in total.at_look],
                 "runs": total.runs / n_fixed,

@@ -71,7 +71,7 @@ def test_the_runs_of_a_look_are_planned_and_those_of_later_ones_are_not(file: Pa
     assert (plan.looks, plan.n_looks, plan.decided) == ((2, 4, 6), 0, {})
     assert (
         "these are the runs up to look 1 of 3, at 2 seeds: 0 of 2 rows are decided; at most 12 "
-        "runs follow, and none of rows that are decided"
+        "runs follow, and none of these rows"
     ) in plan.remarks()
     made_up_runs.finish(file, file.parent / "results", seeds=(1, 2))
     plan = api.plan(file, results=file.parent / "results")
@@ -184,3 +184,36 @@ def test_a_row_that_is_decided_early_has_an_estimate_without_bias(tmp_path: Path
     assert drawing is not None
     of_none = [line["looks"] for line in drawing.numbers if line["row"] == "none"]
     assert of_none[0].startswith("2:[")
+
+
+def test_a_row_that_no_look_will_decide_is_given_up(tmp_path: Path) -> None:
+    file, results = tmp_path / "pe.yaml", tmp_path / "results"
+    file.write_text(LOOKS.replace("bleu: 1.7", "bleu: 0.01"), encoding="utf-8")
+    made_up_runs.finish(file, results, seeds=(1, 2, 3, 4))
+    store = Store(results)
+    of_run = {}
+    for path in tmp_path.glob("results/runs/*/record.json"):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        of_run[record["variant"], record["seed"]] = record
+    for row, errors in {"none": (-3, 3, -3, 3), "rms": (-20, 20, 20, 20)}.items():
+        for seed, error in enumerate(errors, start=1):
+            record = {k: v for k, v in of_run[row, seed].items() if k != "digest"}
+            baseline = of_run["baseline", seed]["test"]["test"]["bleu"]
+            record["test"]["test"]["bleu"] = baseline + error
+            store.save(record)
+    plan = api.plan(file, results=results)
+    assert plan.given_up == {"none": 4}
+    assert plan.decided == {}
+    assert [len(row.runs) for row in plan.rows] == [6, 4, 6]
+    (line,) = (line for line in plan.remarks() if "these are the runs up to" in line)
+    assert "0 of 2 rows are decided, 1 given up; at most 0 runs follow" in line
+    table = api.report(file, results=results).table
+    given_up = (
+        "given up, as 6 seeds would decide them with a probability below 5%, with 4 seeds: none"
+    )
+    assert given_up in notes(table)["looks"]
+    assert table.results is not None
+    difference = table.results.difference("none", table.results.bleu)
+    assert difference is not None
+    assert difference.simultaneous is not None
+    assert difference.n == 4

@@ -30,10 +30,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from ablate.analysis.dunnett import coverage
+from ablate.analysis.dunnett import coverage, critical_value
 from ablate.analysis.statistics import LEVEL
 
 Floats = NDArray[np.float64]
+
+GIVE_UP = 0.05
+"""A row whose chance to be decided by the last look is smaller gets no more seeds."""
 
 _N_NODES = 32  # of an integral over the difference of a row and the baseline
 _N_WALKS = 8191  # of the baseline; a prime
@@ -50,6 +53,37 @@ def levels(looks: Sequence[int], n_rows: int) -> tuple[float, ...]:
         n_rows: K, that are compared with the baseline.
     """
     return _levels(tuple(looks), n_rows)
+
+
+def chance(
+    estimate: float, error: float, looks: Sequence[int], n: int, n_rows: int, band: float
+) -> float:
+    """Return how probably the last look decides a row, by its difference after ``n`` seeds.
+
+    It is better, worse, or within the band; the true difference is as likely anywhere before its
+    first seed (the predictive power of Spiegelhalter, Freedman & Blackburn 1986, "Monitoring
+    clinical trials: conditional or predictive power?"). The error of a pair of runs is taken as
+    known. What is not decided may be given up: repeated confidence intervals hold whenever seeds
+    end.
+
+    Args:
+        estimate: of the difference.
+        error: its standard error.
+        looks: the seeds of each.
+        n: of this one.
+        n_rows: K.
+        band: within which a whole interval means no difference.
+    """
+    most = looks[-1]
+    constant = critical_value([_LOADING] * n_rows, math.inf, levels(looks, n_rows)[-1])
+    half = constant * error * math.sqrt(n / most)
+    spread = error * math.sqrt(1 - n / most)
+
+    def below(end: float) -> float:
+        return float(special.ndtr((end - estimate) / spread))
+
+    within = max(0.0, below(band - half) - below(half - band)) if band > half else 0.0
+    return min(1.0, below(-half) + 1 - below(half) + within)
 
 
 def median_unbiased(

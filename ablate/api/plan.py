@@ -98,6 +98,7 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
         looks=experiment.looks,
         n_looks=selection.looks.n_looks if selection.looks else 0,
         decided=selection.looks.decided if selection.looks else {},
+        given_up=selection.looks.given_up if selection.looks else {},
         power=_power(experiment, planner.finished),
     )
 

@@ -93,9 +93,10 @@ def _progress(selection: Selection) -> str:
     assert looks is not None, "without looks all runs were made at once"
     n, n_rows = experiment.looks[looks.n_looks - 1], len(experiment.rows) - 1
     n_next = experiment.looks[min(looks.n_looks, len(experiment.looks) - 1)]
-    n_left = n_rows - len(looks.decided)
+    n_left = n_rows - len(looks.decided) - len(looks.given_up)
     return (
-        f"look at {n} seeds: {len(looks.decided)} of {counted(n_rows, 'row')} decided; "
+        f"look at {n} seeds: {len(looks.decided)} of {counted(n_rows, 'row')} decided, "
+        f"{len(looks.given_up)} given up; "
         f"{counted(n_left, 'row')} and the baseline go on to {n_next} seeds"
     )
 

@@ -1,8 +1,9 @@
 """Looks: for which rows more seeds are needed, and what was decided at which look.
 
 A row is decided, and gets no more seeds, once it is better or worse than the baseline or differs
-by less than is negligible, by BLEU on the first test set; or has diverged. What is decided follows
-from the records of a look's seeds alone, in whatever order they were made.
+by less than is negligible, by BLEU on the first test set; or has diverged. It is given up if its
+chance to be decided by the last look is small. What is decided or given up follows from the records
+of a look's seeds alone, in whatever order they were made.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Looks:
         planned: numbers of seeds, ascending.
         n_seeds: of each row by name, that it has or is to get for the present look.
         decided: after how many seeds rows were decided or diverged.
+        given_up: after how many seeds others were given up.
         comparisons: of every row at the last look that it was part of.
         n_looks: that are complete.
         staged: the comparisons at each of these, of the rows that were open then.
@@ -35,6 +37,7 @@ class Looks:
     planned: tuple[int, ...]
     n_seeds: Mapping[str, int]
     decided: Mapping[str, int]
+    given_up: Mapping[str, int]
     comparisons: Comparisons = field(repr=False)
     n_looks: int = 0
     staged: Sequence[Comparisons] = field(default=(), repr=False)
@@ -48,7 +51,7 @@ def judge(
 ) -> Looks:
     """Return what the looks at an experiment come to, which has some."""
     baseline, *undecided = (row.name for row in experiment.rows)
-    n_rows, decided = len(undecided), dict[str, int]()
+    n_rows, decided, given_up = len(undecided), dict[str, int](), dict[str, int]()
     metric = f"test.{next(iter(evaluated_sets(records)), '')}.bleu"
     staged: list[Comparisons] = []
     levels = sequential.levels(experiment.looks, n_rows) if n_rows else ()
@@ -66,17 +69,22 @@ def judge(
             staged[-1] = {**compared, metric: _unbiased(staged, metric, closed, experiment)}
         decided |= dict.fromkeys(closed, n)
         undecided = [row for row in undecided if row not in decided]
+        if metric in compared and n < experiment.looks[-1]:
+            hopeless = _hopeless(compared[metric], undecided, n, n_rows, experiment)
+            given_up |= dict.fromkeys(hopeless, n)
+        undecided = [row for row in undecided if row not in given_up]
         if not undecided:
             break
     at = min(len(staged), len(experiment.looks) - 1) if undecided else len(staged) - 1
     n_now = experiment.looks[max(0, at)]
-    n_seeds = {baseline: n_now, **decided, **dict.fromkeys(undecided, n_now)}
+    n_seeds = {baseline: n_now, **decided, **given_up, **dict.fromkeys(undecided, n_now)}
     if not staged:
         seeds = experiment.seeds[:n_now]
         before = comparisons(summarise([baseline, *undecided], seeds, records), None, metrics)
         staged = [{name: _without_intervals(each) for name, each in before.items()}]
-        return Looks(experiment.looks, n_seeds, decided, staged[0])
-    return Looks(experiment.looks, n_seeds, decided, _joined(staged), len(staged), staged)
+        return Looks(experiment.looks, n_seeds, decided, given_up, staged[0])
+    joined = _joined(staged)
+    return Looks(experiment.looks, n_seeds, decided, given_up, joined, len(staged), staged)
 
 
 def _closed(
@@ -95,6 +103,25 @@ def _is_decided(difference: Difference | None, band: float) -> bool:
         return difference is not None
     known = verdict(difference.simultaneous, band, higher_is_better=True)
     return known not in (None, Verdict.CANNOT_TELL)
+
+
+def _hopeless(
+    compared: Comparison, rows: Sequence[str], n: int, n_rows: int, experiment: Experiment
+) -> Iterator[str]:
+    """Yield the rows that the last look will hardly decide."""
+    for row in rows:
+        each = compared.differences[row]
+        if each.estimate is not None and each.standard_error:
+            by_last = sequential.chance(
+                each.estimate,
+                each.standard_error,
+                experiment.looks,
+                n,
+                n_rows,
+                experiment.negligible.bleu,
+            )
+            if by_last < sequential.GIVE_UP:
+                yield row
 
 
 def _unbiased(

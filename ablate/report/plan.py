@@ -114,6 +114,7 @@ class Plan:
     looks: tuple[int, ...] = ()  # numbers of seeds after each of which rows are judged
     n_looks: int = 0  # that are complete
     decided: Mapping[str, int] = field(default_factory=dict)  # rows, after how many seeds
+    given_up: Mapping[str, int] = field(default_factory=dict)  # others that get no more
     power: Power | None = None  # None until rows have runs with two seeds
 
     @property
@@ -192,14 +193,17 @@ class Plan:
     def _of_looks(self, n_runs: int) -> list[str]:
         if not self.looks:
             return []
-        n_undecided = len(self.rows) - 1 - len(self.decided)
-        n_most = sum(self.decided.values()) + (1 + n_undecided) * self.looks[-1]
-        if not n_undecided or self.n_looks == len(self.looks):
-            return [f"all looks are over: {len(self.decided)} of {len(self.rows) - 1} rows decided"]
+        closed = {**self.decided, **self.given_up}
+        n_rows, n_open = len(self.rows) - 1, len(self.rows) - 1 - len(closed)
+        n_most = sum(closed.values()) + (1 + n_open) * self.looks[-1]
+        come_to = f"{len(self.decided)} of {n_rows} rows"
+        given_up = f", {len(self.given_up)} given up" if self.given_up else ""
+        if not n_open or self.n_looks == len(self.looks):
+            return [f"all looks are over: {come_to} decided{given_up}"]
         of = f"look {self.n_looks + 1} of {len(self.looks)}, at {self.looks[self.n_looks]} seeds"
         return [
-            f"these are the runs up to {of}: {len(self.decided)} of {len(self.rows) - 1} rows are "
-            f"decided; at most {n_most - n_runs} runs follow, and none of rows that are decided"
+            f"these are the runs up to {of}: {come_to} are decided{given_up}; at most "
+            f"{n_most - n_runs} runs follow, and none of these rows"
         ]
 
     def _of_power(self) -> list[str]:

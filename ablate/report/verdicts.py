@@ -8,6 +8,7 @@ from ablate.analysis.comparison import Comparison, Method
 from ablate.analysis.dunnett import POWER
 from ablate.analysis.measures import Verdict
 from ablate.analysis.ranking import FALSE_SHARE, discoveries, selection_bias
+from ablate.analysis.sequential import GIVE_UP
 from ablate.report.columns import APART, SMALL
 from ablate.report.results import Results
 from ablate.report.table import Footnote
@@ -210,13 +211,15 @@ def looked_at(results: Results) -> Iterator[Footnote]:
     looks = results.looks
     if looks is None or not looks.n_looks:
         return
-    by_seeds: dict[int, list[str]] = {}
-    for row, n in looks.decided.items():
-        by_seeds.setdefault(n, []).append(row)
-    texts = [f"with {n} seeds: {and_list(rows, _MOST_NAMES)}" for n, rows in by_seeds.items()]
+    texts, left = _by_seeds(looks.decided), _by_seeds(looks.given_up)
     n_rows, n_most = len(results.summaries), max(looks.n_seeds.values())
     n_saved = n_rows * n_most - sum(looks.n_seeds.values())
     decided = f"decided {'; '.join(texts)}" if texts else "no row is decided"
+    if left:
+        decided += (
+            f"; given up, as {looks.planned[-1]} seeds would decide them with a probability below "
+            f"{GIVE_UP:.0%}, {'; '.join(left)}"
+        )
     saved = f"; this saved {counted(n_saved, 'run')}" if n_saved else ""
     yield Footnote(
         "looks",
@@ -225,6 +228,13 @@ def looked_at(results: Results) -> Iterator[Footnote]:
         "estimate: CSV and JSON have one that is too high as often as too low.",
         is_vital=True,
     )
+
+
+def _by_seeds(rows: Mapping[str, int]) -> list[str]:
+    by_seeds: dict[int, list[str]] = {}
+    for row, n in rows.items():
+        by_seeds.setdefault(n, []).append(row)
+    return [f"with {n} seeds: {and_list(names, _MOST_NAMES)}" for n, names in by_seeds.items()]
 
 
 def _departures(by_column: Mapping[str, Comparison], baseline: str) -> Iterator[str]:

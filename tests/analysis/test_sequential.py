@@ -10,7 +10,7 @@ from scipy import special
 
 from ablate.analysis import sequential
 from ablate.analysis.dunnett import Family, critical_value
-from ablate.analysis.sequential import median_unbiased
+from ablate.analysis.sequential import chance, median_unbiased
 from ablate.analysis.statistics import LEVEL
 
 B = math.sqrt(0.5)
@@ -135,3 +135,24 @@ def test_a_median_unbiased_estimate_is_too_high_as_often_as_too_low(
                 break
     assert abs(n_above / n - 0.5) < 3 * 0.5 / math.sqrt(n)
     assert n_naive > n_above
+
+
+@pytest.mark.parametrize(
+    ("estimate", "band"), [(0.0, 0.0), (0.4, 0.0), (1.2, 0.0), (0.1, 1.4), (-1.3, 1.4)]
+)
+def test_the_chance_of_a_decision_is_how_often_it_comes(estimate: float, band: float) -> None:
+    """Draw the true difference as this look leaves it, and then the seeds that follow."""
+    draw, looks, n, error = np.random.default_rng(5), (3, 5, 8, 12), 5, 0.5
+    pair = error * math.sqrt(n)
+    true = draw.normal(estimate, error, 200_000)
+    later = draw.normal(true, pair / math.sqrt(looks[-1] - n))
+    final = (n * estimate + (looks[-1] - n) * later) / looks[-1]
+    half = constants(looks, 4)[-1] * pair / math.sqrt(looks[-1])
+    decided = (np.abs(final) > half) | (np.abs(final) < band - half)
+    actual = chance(estimate, error, looks, n, 4, band)
+    assert actual == pytest.approx(decided.mean(), abs=0.004)
+
+
+def test_a_row_with_a_large_or_no_difference_is_not_given_up() -> None:
+    assert chance(9.0, 0.5, (3, 12), 3, 4, 0.0) > 0.999
+    assert chance(0.0, 0.5, (3, 12), 3, 4, 9.0) > 0.999
