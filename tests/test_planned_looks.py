@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from ablate import api, config
 from ablate.analysis.power import detectable, seeds_for
+from ablate.analysis.sequential import chance
 from ablate.api.looks import at_look
 from ablate.api.selection import RunLookup, Selection, select
 from ablate.cli.app import app
@@ -77,7 +78,10 @@ def test_the_runs_of_a_look_are_planned_and_those_of_later_ones_are_not(file: Pa
     plan = api.plan(file, results=file.parent / "results")
     assert plan.decided == {"rms": 2}
     assert [len(row.runs) for row in plan.rows] == [4, 4, 2]
-    assert "1 of 2 rows are decided; at most 4 runs follow" in " ".join(plan.remarks())
+    assert plan.n_expected is not None
+    assert 0 <= plan.n_expected < 4
+    expected = f"at most 4 runs follow ({plan.n_expected:.0f} are to be expected)"
+    assert f"1 of 2 rows are decided; {expected}" in " ".join(plan.remarks())
     made_up_runs.finish(file, file.parent / "results", seeds=(3, 4))
     made_up_runs.finish(file, file.parent / "results", seeds=(5, 6))
     plan = api.plan(file, results=file.parent / "results")
@@ -206,7 +210,7 @@ def test_a_row_that_no_look_will_decide_is_given_up(tmp_path: Path) -> None:
     assert plan.decided == {}
     assert [len(row.runs) for row in plan.rows] == [6, 4, 6]
     (line,) = (line for line in plan.remarks() if "these are the runs up to" in line)
-    assert "0 of 2 rows are decided, 1 given up; at most 0 runs follow" in line
+    assert "0 of 2 rows are decided, 1 given up; at most 0 runs follow (0 are" in line
     table = api.report(file, results=results).table
     given_up = (
         "given up, as 6 seeds would decide them with a probability below 5%, with 4 seeds: none"
@@ -217,3 +221,17 @@ def test_a_row_that_no_look_will_decide_is_given_up(tmp_path: Path) -> None:
     assert difference is not None
     assert difference.simultaneous is not None
     assert difference.n == 4
+
+
+def test_expected_runs_are_those_that_chances_leave(tmp_path: Path) -> None:
+    """One row after the first of three looks: it and the baseline go on if the second is open."""
+    file, results = tmp_path / "pe.yaml", tmp_path / "results"
+    file.write_text(f"{LOOKS.partition('variants')[0]}variants:\n  rms: {{model.norm: rms}}\n")
+    made_up_runs.finish(file, results, seeds=(1, 2))
+    looks = selected(file).looks
+    assert looks is not None
+    difference = looks.comparisons["test.test.bleu"].differences["rms"]
+    assert difference.estimate is not None
+    assert difference.standard_error is not None
+    second = chance(difference.estimate, difference.standard_error, (2, 4, 6), 2, 1, 1.7, 4)
+    assert looks.n_expected == pytest.approx(2 * 2 * (1 - second))

@@ -55,8 +55,14 @@ def levels(looks: Sequence[int], n_rows: int) -> tuple[float, ...]:
     return _levels(tuple(looks), n_rows)
 
 
-def chance(
-    estimate: float, error: float, looks: Sequence[int], n: int, n_rows: int, band: float
+def chance(  # noqa: PLR0913 - what is known of a row, and of the looks
+    estimate: float,
+    error: float,
+    looks: Sequence[int],
+    n: int,
+    n_rows: int,
+    band: float,
+    later: int | None = None,
 ) -> float:
     """Return how probably the last look decides a row, by its difference after ``n`` seeds.
 
@@ -73,9 +79,11 @@ def chance(
         n: of this one.
         n_rows: K.
         band: within which a whole interval means no difference.
+        later: the seeds of another look than the last.
     """
-    most = looks[-1]
-    constant = critical_value([_LOADING] * n_rows, math.inf, levels(looks, n_rows)[-1])
+    most = later or looks[-1]
+    level = levels(looks, n_rows)[looks.index(most)]
+    constant = critical_value([_LOADING] * n_rows, math.inf, level)
     half = constant * error * math.sqrt(n / most)
     spread = error * math.sqrt(1 - n / most)
 

@@ -99,6 +99,7 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
         n_looks=selection.looks.n_looks if selection.looks else 0,
         decided=selection.looks.decided if selection.looks else {},
         given_up=selection.looks.given_up if selection.looks else {},
+        n_expected=looks.n_expected if (looks := selection.looks) and looks.n_looks else None,
         power=_power(experiment, planner.finished),
     )
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from math import prod
 
 from ablate.analysis import sequential
 from ablate.analysis.comparison import Comparison, Difference
@@ -31,6 +33,7 @@ class Looks:
         given_up: after how many seeds others were given up.
         comparisons: of every row at the last look that it was part of.
         n_looks: that are complete.
+        n_expected: runs after the next look, by what the last one shows.
         staged: the comparisons at each of these, of the rows that were open then.
     """
 
@@ -40,6 +43,7 @@ class Looks:
     given_up: Mapping[str, int]
     comparisons: Comparisons = field(repr=False)
     n_looks: int = 0
+    n_expected: float = 0.0
     staged: Sequence[Comparisons] = field(default=(), repr=False)
 
 
@@ -83,8 +87,13 @@ def judge(
         before = comparisons(summarise([baseline, *undecided], seeds, records), None, metrics)
         staged = [{name: _without_intervals(each) for name, each in before.items()}]
         return Looks(experiment.looks, n_seeds, decided, given_up, staged[0])
+    n_expected = 0.0
+    if undecided and metric in staged[-1]:
+        n_expected = _expected(staged[-1][metric], undecided, len(staged), n_rows, experiment)
     joined = _joined(staged)
-    return Looks(experiment.looks, n_seeds, decided, given_up, joined, len(staged), staged)
+    return Looks(
+        experiment.looks, n_seeds, decided, given_up, joined, len(staged), n_expected, staged
+    )
 
 
 def _closed(
@@ -110,18 +119,33 @@ def _hopeless(
 ) -> Iterator[str]:
     """Yield the rows that the last look will hardly decide."""
     for row in rows:
-        each = compared.differences[row]
-        if each.estimate is not None and each.standard_error:
-            by_last = sequential.chance(
-                each.estimate,
-                each.standard_error,
-                experiment.looks,
-                n,
-                n_rows,
-                experiment.negligible.bleu,
-            )
-            if by_last < sequential.GIVE_UP:
-                yield row
+        by_last = _chance(compared.differences[row], n, n_rows, experiment)
+        if by_last is not None and by_last < sequential.GIVE_UP:
+            yield row
+
+
+def _chance(
+    each: Difference, n: int, n_rows: int, experiment: Experiment, later: int | None = None
+) -> float | None:
+    if each.estimate is None or not each.standard_error:
+        return None
+    band, looks = experiment.negligible.bleu, experiment.looks
+    return sequential.chance(each.estimate, each.standard_error, looks, n, n_rows, band, later)
+
+
+def _expected(
+    compared: Comparison, rows: Sequence[str], at: int, n_rows: int, experiment: Experiment
+) -> float:
+    """Return how many runs are to be expected after the next look, the ``at``-th from 0."""
+    looks, runs = experiment.looks, 0.0
+    n, decided = looks[at - 1], dict.fromkeys(rows, 0.0)
+    for here, after in pairwise(looks[at:]):
+        for row in rows:
+            by_here = _chance(compared.differences[row], n, n_rows, experiment, here) or 0.0
+            decided[row] = max(decided[row], by_here)
+        any_is_open = 1 - prod(decided.values())
+        runs += (after - here) * (any_is_open + sum(1 - share for share in decided.values()))
+    return runs
 
 
 def _unbiased(

@@ -115,6 +115,7 @@ class Plan:
     n_looks: int = 0  # that are complete
     decided: Mapping[str, int] = field(default_factory=dict)  # rows, after how many seeds
     given_up: Mapping[str, int] = field(default_factory=dict)  # others that get no more
+    n_expected: float | None = None  # runs after those of the next look; None before the first
     power: Power | None = None  # None until rows have runs with two seeds
 
     @property
@@ -201,9 +202,10 @@ class Plan:
         if not n_open or self.n_looks == len(self.looks):
             return [f"all looks are over: {come_to} decided{given_up}"]
         of = f"look {self.n_looks + 1} of {len(self.looks)}, at {self.looks[self.n_looks]} seeds"
+        expected = "" if self.n_expected is None else f" ({self.n_expected:.0f} are to be expected)"
         return [
             f"these are the runs up to {of}: {come_to} are decided{given_up}; at most "
-            f"{n_most - n_runs} runs follow, and none of these rows"
+            f"{n_most - n_runs} runs follow{expected}, and none of these rows"
         ]
 
     def _of_power(self) -> list[str]:
