@@ -36,7 +36,7 @@ _MARKS = {
 _WORDS = {
     Verdict.BETTER: "better than the baseline",
     Verdict.WORSE: "worse than the baseline",
-    Verdict.NO_DIFFERENCE: "not different beyond what is negligible",
+    Verdict.NO_DIFFERENCE: "within {band} BLEU of the baseline",
     Verdict.SAME: "the same as the baseline",
     Verdict.CANNOT_TELL: "not told from the baseline",
 }
@@ -254,6 +254,8 @@ def _conclusion(rows: Sequence[str], results: Mapping[str, Results], contexts: C
     """Return in one sentence in which contexts the rows are what."""
     if not all(each.has_verdicts for each in results.values()):
         return "There are no verdicts yet: each context needs two seeds of every row."
+    band = f"{next(iter(results.values())).negligible.bleu:g}"
+    words = {verdict: text.format(band=band) for verdict, text in _WORDS.items()}
     whole: dict[Verdict, list[str]] = {}
     mixed: list[str] = []
     for row in rows:
@@ -266,22 +268,22 @@ def _conclusion(rows: Sequence[str], results: Mapping[str, Results], contexts: C
             whole.setdefault(next(iter(by_verdict)), []).append(row)
         elif by_verdict:
             parts = [
-                f"{_WORDS[each].removesuffix(' than the baseline')} in {and_list(names)}"
+                f"{words[each].removesuffix(' than the baseline')} in {and_list(names)}"
                 for each, names in by_verdict.items()
             ]
             mixed.append(f"{row} is {and_list(parts)}")
-    parts = [_of_all_contexts(names, each, len(results)) for each, names in whole.items()]
+    every = "both" if len(results) == 2 else f"all {len(results)}"
+    parts = [_in_all(names, words[each], every) for each, names in whole.items()]
     if len(mixed) > _MOST_NAMES:
         mixed = [f"{counted(len(mixed), 'row')} differ from context to context"]
     return f"By BLEU, {'; '.join([*parts, *mixed, *_trends(contexts)])}."
 
 
-def _of_all_contexts(rows: Sequence[str], verdict: Verdict, n: int) -> str:
-    names, one = and_list(rows, _MOST_NAMES), len(rows) == 1
-    if verdict is Verdict.CANNOT_TELL:
-        return f"{names} cannot be told from the baseline in any context"
-    every = "both" if n == 2 else f"all {n}"
-    return f"{names} {'is' if one else 'are'} {_WORDS[verdict]} in {every} contexts"
+def _in_all(rows: Sequence[str], words: str, every: str) -> str:
+    if words == _WORDS[Verdict.CANNOT_TELL]:
+        return f"{and_list(rows, _MOST_NAMES)} cannot be told from the baseline in any context"
+    verb = "is" if len(rows) == 1 else "are"
+    return f"{and_list(rows, _MOST_NAMES)} {verb} {words} in {every} contexts"
 
 
 def _trends(contexts: Contexts) -> Iterator[str]:
