@@ -233,7 +233,7 @@ class _Planner:
     def _run(self, run: Run, *, is_tuning: bool = False) -> PlannedRun:
         key, record = self._record(run)
         first = self._trained.setdefault(training_of(run.spec), run.spec)
-        takes_weights = run.spec != first and run.spec.devices_per_run == 1
+        takes_weights = run.spec != first
         if record is None:
             return PlannedRun(run.seed, key, is_done=False, takes_weights=takes_weights)
         if not is_tuning:

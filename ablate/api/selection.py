@@ -280,7 +280,6 @@ def tasks(
     others = {
         task.key: tuple(dict.fromkeys(other.key for other in group if other.key != task.key))
         for group in alike.values()
-        if group[0].n_devices == 1  # the ranks of a run train it together
         for task in group
     }
     return [replace(task, trained_alike=others.get(task.key, ())) for task in todo]

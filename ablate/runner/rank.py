@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from ablate.training.ranks import process_group, rank_of_environment
 def main(file: Path) -> int:
     """Execute this rank's part of the run, unless it has finished; return the exit status."""
     task = Task.from_line(file.read_text(encoding="utf-8"))
+    task = replace(task, trained_alike=())  # the other ranks are there, and would wait
     rank, n = rank_of_environment()
     if n != task.n_devices:
         raise SpecError(

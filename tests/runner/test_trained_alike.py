@@ -146,9 +146,13 @@ VARIANTS = "variants: {beam: {decoding: beam}, rms: {model.norm: rms}}"
 
 
 @pytest.mark.e2e
-def test_a_row_of_another_decoding_is_planned_and_made_without_training(tmp_path: Path) -> None:
+@pytest.mark.parametrize("n_devices", [1, pytest.param(2, marks=pytest.mark.ddp)])
+def test_a_row_of_another_decoding_is_planned_and_made_without_training(
+    tmp_path: Path, n_devices: int
+) -> None:
     file, results = tmp_path / "searches.yaml", tmp_path / "results"
-    file.write_text(EXPERIMENT + VARIANTS, encoding="utf-8")
+    text = f"{EXPERIMENT}devices_per_run: {n_devices}\n{VARIANTS}"
+    file.write_text(text, encoding="utf-8")
     plan = api.plan(file, results=results)
     assert [[run.takes_weights for run in row.runs] for row in plan.rows] == [
         [False],
