@@ -24,7 +24,14 @@ _execution, _measurement, _ray, _slurm = (
     for heading in ("Execution", "Measurement", "Ray", "Slurm")
 )
 
-Spec = Annotated[Path, typer.Argument(metavar="SPEC", help="The experiment: a YAML file.")]
+Spec = Annotated[
+    Path,
+    typer.Argument(
+        metavar="SPEC",
+        help="The experiment: a YAML file, or the name of a shipped one; with [b]#NAME[/b] in one "
+        "of its contexts.",
+    ),
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
