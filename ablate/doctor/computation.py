@@ -20,13 +20,12 @@ from ablate.doctor.workload import (
     TINY,
     batches,
     fresh_engine,
-    matrix_rate,
     weights,
 )
 from ablate.errors import first_line
 from ablate.hashing import sha256
 from ablate.measuring import count_flops
-from ablate.measuring.probe import timed
+from ablate.measuring.probe import matrix_rate, timed
 from ablate.runner import devices
 from ablate.runner.devices import Device
 from ablate.runner.streams import Interleaver
@@ -40,19 +39,20 @@ _BF16_TOLERANCE = 2**-6
 _MIN_RELATIVE_SPEED = 0.9
 _N_RUNS = 2
 _N_ROUNDS = 5
+_MATRIX_SECONDS = 0.2
 
 
 def bf16(target: Target) -> CheckResult:
     """Check that bf16, if ``precision: auto`` means it, is correct and faster than fp32."""
     device, place = _device(target)
-    fp32_rate = matrix_rate(device, torch.float32)
+    fp32_rate = matrix_rate(device, torch.float32, _MATRIX_SECONDS)
     if devices.resolve("auto", place) == "fp32":
         return not_applicable(
             f"no arithmetic in bf16: precision auto means fp32, a matrix product reaches "
             f"{_rate(fp32_rate)}",
             fp32_flops_per_second=fp32_rate,
         )
-    bf16_rate = matrix_rate(device, torch.bfloat16)
+    bf16_rate = matrix_rate(device, torch.bfloat16, _MATRIX_SECONDS)
     rates = {"fp32_flops_per_second": fp32_rate, "bf16_flops_per_second": bf16_rate}
     torch.manual_seed(1)
     a, b = (torch.rand(256, 256, device=device) for _ in range(2))
@@ -176,7 +176,7 @@ def speed(target: Target) -> CheckResult:
         n_flops = count_flops(made[name].model, batch) * batch.n_tokens
         torch.set_num_threads(made[name].cores)  # the matrix product has as many cores
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    share = n_flops / seconds / matrix_rate(device, dtype)
+    share = n_flops / seconds / matrix_rate(device, dtype, _MATRIX_SECONDS)
     text = (
         f"a small step takes {1e3 * seconds:.1f} ms with {name} and {1e3 * eager:.1f} ms eagerly "
         f"({precision}); {share:.0%} of the rate of a matrix product"

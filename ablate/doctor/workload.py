@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -20,7 +19,6 @@ from ablate.config import RunSpec
 from ablate.data.batches import Batch, Batches, Encoded
 from ablate.data.sentences import Ragged
 from ablate.data.tokenizer import EOS, PAD
-from ablate.measuring.probe import timed
 from ablate.model import assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.training.engines import Engine, make_engine
@@ -112,12 +110,3 @@ def fresh_engine(
 def weights(engine: Engine) -> torch.Tensor:
     """Return all weights as one vector, on the CPU in double precision."""
     return torch.cat([p.detach().flatten().double().cpu() for p in engine.model.parameters()])
-
-
-def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """Return the floating-point operations per second of a product of large matrices."""
-    width = 8192 if device.type == "cuda" else 1024
-    x = torch.ones(width, width, dtype=dtype, device=device)
-    product = partial(torch.mm, x, x)
-    product()
-    return 2 * width**3 / min(timed(product, device) for _ in range(5))

@@ -95,7 +95,8 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
         batches = [batch for step in work.steps for batch in step]
         n_passes = count_passes(spec.training)
         n_flops = sum(count_flops(model, batch, n_passes) * batch.n_tokens for batch in batches)
-        share = n_flops / train_seconds / _matrix_rate(device, precision, seconds)
+        dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+        share = n_flops / train_seconds / matrix_rate(device, dtype, seconds)
         n_fitting = torch.cuda.mem_get_info(device)[1] / _MIB / train_peak_mib
         results["runs_at_once"] = runs_at_once(share, n_fitting)
     return results
@@ -112,12 +113,12 @@ def runs_at_once(share: float, n_fitting: float) -> int:
     return int(max(1, min(_MOST_RUNS, 0.5 / share, 0.5 * n_fitting)))
 
 
-def _matrix_rate(device: torch.device, precision: str, seconds: float) -> float:
-    """Return the floating-point operations per second of a large matrix product."""
-    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    x = torch.zeros(_MATRIX_WIDTH, _MATRIX_WIDTH, dtype=dtype, device=device)
+def matrix_rate(device: torch.device, dtype: torch.dtype, seconds: float) -> float:
+    """Return the floating-point operations per second of a product of large matrices."""
+    width = _MATRIX_WIDTH if device.type == "cuda" else _MATRIX_WIDTH // 8
+    x = torch.ones(width, width, dtype=dtype, device=device)
     torch.mm(x, x)
-    return 2 * _MATRIX_WIDTH**3 / _median_seconds(lambda: torch.mm(x, x), device, seconds)
+    return 2 * width**3 / _median_seconds(lambda: torch.mm(x, x), device, seconds)
 
 
 def _load_libraries(device: torch.device) -> None:

@@ -63,7 +63,7 @@ def test_bf16_is_correct_and_fast_or_not(
 ) -> None:
     rates = {torch.float32: 1e12, torch.bfloat16: half}
     monkeypatch.setattr(devices, "resolve", lambda *_: precision)
-    monkeypatch.setattr(computation, "matrix_rate", lambda _, dtype: rates[dtype])
+    monkeypatch.setattr(computation, "matrix_rate", lambda _, dtype, __: rates[dtype])
     monkeypatch.setattr(Tensor, "bfloat16", lambda x: x.to(torch.bfloat16) * scale)
     result = bf16(target)
     assert result.outcome == outcome
