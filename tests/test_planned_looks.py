@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from ablate import api, config
 from ablate.analysis.power import detectable, seeds_for
 from ablate.analysis.sequential import chance
-from ablate.api.looks import at_look
-from ablate.api.selection import RunLookup, Selection, select
+from ablate.api.looks import at_look, with_early_runs
+from ablate.api.selection import RunLookup, Selection, key_of, select
 from ablate.cli.app import app
 from ablate.config import MistakesError
 from ablate.report.figures import draw_differences
@@ -235,3 +235,55 @@ def test_expected_runs_are_those_that_chances_leave(tmp_path: Path) -> None:
     assert difference.standard_error is not None
     second = chance(difference.estimate, difference.standard_error, (2, 4, 6), 2, 1, 1.7, 4)
     assert looks.n_expected == pytest.approx(2 * 2 * (1 - second))
+
+
+def test_idle_workers_begin_the_next_look(file: Path) -> None:
+    """The first look has six runs, the second as many more."""
+    selection = selected(file)
+
+    def early(n_at_once: int, n_done: int = 0) -> list[tuple[str, int]]:
+        done = {key_of(run): {"status": "done"} for run in selection.runs[:n_done]}
+        runs = with_early_runs(selection, done, n_at_once)
+        assert runs.runs[: len(selection.runs)] == selection.runs
+        assert runs.tabulated[-len(runs.runs) :] == runs.runs
+        return [key_of(run) for run in runs.runs[len(selection.runs) :]]
+
+    assert early(1) == early(2) == early(6) == []
+    assert early(4) == [("baseline", 3), ("baseline", 4)]
+    assert early(2, n_done=3) == [("baseline", 3)]
+    assert early(4, n_done=6) == []
+    assert early(11) == [(row, seed) for row in ("baseline", "none") for seed in (3, 4)] + [
+        ("rms", 3)
+    ]
+    assert early(99)[-1] == ("rms", 4)
+
+
+def test_no_row_that_is_closed_begins_early(file: Path) -> None:
+    made_up_runs.finish(file, file.parent / "results", seeds=(1, 2))
+    selection = selected(file)  # rms is decided
+    runs = with_early_runs(selection, {}, 64).runs[len(selection.runs) :]
+    assert [key_of(run) for run in runs] == [
+        (row, seed) for row in ("baseline", "none") for seed in (5, 6)
+    ]
+    whole = selected(file, seeds=(1, 2, 3))
+    assert with_early_runs(whole, {}, 64) == whole
+
+
+@pytest.mark.e2e
+def test_runs_that_were_begun_early_are_those_of_their_look(tmp_path: Path) -> None:
+    spec = tmp_path / "pe.yaml"
+    spec.write_text(LOOKS.replace("[2, 4, 6]", "[2, 3]").replace("bleu: 1.7", "bleu: 99"))
+    words = ["run", str(spec), "--device", "cpu", "--no-probe", "--jobs", "4", "--json"]
+    tables = []
+    for jobs in ("1", "4"):
+        words[-2] = jobs
+        folder = str(tmp_path / f"results{jobs}")
+        done = CliRunner().invoke(app, [*words, "--results", folder])
+        assert done.exit_code == 0, done.output
+        tables.append(json.loads(done.stdout)["rows"])
+    one, four = (
+        {row["name"]: row["metrics"]["test.test.bleu"]["values"] for row in rows} for rows in tables
+    )
+    assert one == four
+    assert len([*tmp_path.glob("results1/runs/*/record.json")]) == 6
+    assert len([*tmp_path.glob("results4/runs/*/record.json")]) == 8  # two of the second look

@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ablate.api.looks import with_early_runs
 from ablate.api.selection import (
     Records,
     RunLookup,
@@ -117,7 +118,9 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
             check_engine(selection.whole, options.engine)
             fetch(selection.corpus)
             code_digest()  # of the code that is loaded: its files may change during the runs
-            _schedule(selection, records, options, exports)
+            n_at_once = len(backend.worker_slots) // selection.whole.rows[0].spec.devices_per_run
+            early = with_early_runs(selection, records, max(1, n_at_once))
+            _schedule(early, records, options, exports)
             records = stored(selection, lookup)
             missing = [run for run in selection.runs if key_of(run) not in records]
             if missing:

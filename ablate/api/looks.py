@@ -14,10 +14,11 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from ablate.api.selection import RunLookup, Selection, key_of, stored
+from ablate import config
+from ablate.api.selection import Records, RunLookup, Selection, key_of, stored
 from ablate.report import Table
 from ablate.report.looks import judge
-from ablate.store import write_whole
+from ablate.store import is_finished, write_whole
 
 Looks = list[list[int]]
 """The seeds of every table with verdicts, in ascending order, the first table first."""
@@ -40,6 +41,27 @@ def at_look(selection: Selection, lookup: RunLookup) -> Selection:
         for of in (selection.runs, selection.tabulated)
     )
     return replace(selection, runs=runs, tabulated=tabulated, looks=looks)
+
+
+def with_early_runs(selection: Selection, records: Records, n_at_once: int) -> Selection:
+    """Return a selection with as many runs of the next look as workers would be idle in this one.
+
+    The baseline's come first, which every open row needs; they count in their look, or not at all.
+    """
+    looks, experiment = selection.looks, selection.experiment
+    missing = [run for run in selection.runs if not is_finished(records.get(key_of(run)))]
+    n_idle = -len(missing) % n_at_once
+    n_now = max(looks.n_seeds.values(), default=0) if looks else 0
+    n_next = next((n for n in experiment.looks if n > n_now), n_now)
+    if looks is None or not n_idle or n_next == n_now:
+        return selection
+    closed = {*looks.decided, *looks.given_up}
+    rows = [row.name for row in experiment.rows if row.name not in closed]
+    if selection.whole.rows[0].name == rows[-1]:  # no row is open
+        return selection
+    early = config.expand(experiment, experiment.seeds[n_now:n_next], rows)[:n_idle]
+    runs, tabulated = selection.runs + early, selection.tabulated + early
+    return replace(selection, runs=runs, tabulated=tabulated)
 
 
 def earlier_looks(selection: Selection, results: Path) -> Looks:
