@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,15 @@ from typer.testing import CliRunner
 
 import ablate
 from ablate import api
+from ablate.analysis.contexts import Slope
 from ablate.analysis.measures import Verdict
+from ablate.analysis.statistics import Interval
 from ablate.cli.app import app
 from ablate.errors import SpecError, StoreError
 from ablate.report import render
-from ablate.report.contexts import metric_of
+from ablate.report.contexts import conclusion, metric_of
+from ablate.report.values import NOTHING, interval_text, number, signed
+from ablate.store import Store
 from tests.documents import assert_described
 from tests.made_up_runs import BASE, finish
 
@@ -96,6 +101,71 @@ def test_all_contexts_together_are_the_mean_of_their_differences(spec: Path) -> 
             assert over.trend is not None
             slope = np.polyfit([4, 5, 6], estimates, 1)[0]  # type: ignore[arg-type]
             assert over.trend.estimate == pytest.approx(slope)
+
+
+def test_the_cells_of_all_contexts_are_written_as_those_of_one(spec: Path) -> None:
+    table = reported(spec).table
+    assert table.contexts is not None
+    for at, row in enumerate(("none", "rms"), start=1):
+        over = table.contexts.over["bleu"][row]
+        assert over.trend is not None
+        assert over.tau is not None
+        expected = {
+            "mean": signed(over.mean, 1),
+            "here": interval_text(over.here, 1),
+            "interval": interval_text(over.interval, 1),
+            "trend": signed(over.trend.estimate, 1),
+            "trend.interval": interval_text(over.trend.interval, 1),
+            "prediction": interval_text(over.prediction, 1),
+            "tau": number(over.tau, 1),
+        }
+        cells = {key: table.column(f"over.bleu.{key}")[at].text for key in expected}
+        assert cells == expected
+        of_loss = table.contexts.over["nll"][row]
+        assert table.column("over.nll.mean")[at].text == signed(of_loss.mean, 3)
+    assert {table.column(f"over.bleu.{key}")[0].text for key in expected} == {""}
+
+
+def test_the_sentence_names_what_changes_with_size(spec: Path) -> None:
+    table = reported(spec).table
+    assert table.contexts is not None
+    changing = [
+        f"{row} by {signed(over.trend.estimate, 1)}"
+        for row, over in table.contexts.over["bleu"].items()
+        if over.trend
+        and over.trend.interval
+        and over.trend.interval.low * over.trend.interval.high > 0
+    ]
+    sentence = "differences change with each doubling of d_model: "
+    assert (sentence in table.conclusion) == bool(changing)
+    assert all(each in table.conclusion for each in changing)
+    results = {name: each.results for name, each in table.contexts.tables.items() if each.results}
+    steep = {
+        row: replace(over, trend=Slope(2.5, Interval(2.0, 3.0)))
+        for row, over in table.contexts.over["bleu"].items()
+    }
+    contexts = replace(table.contexts, over={**table.contexts.over, "bleu": steep})
+    text = conclusion(["none", "rms"], results, contexts)
+    assert f"{sentence}none by +2.5 and rms by +2.5 BLEU" in text
+
+
+def test_a_context_without_verdicts_or_numbers(tmp_path: Path) -> None:
+    spec = tmp_path / "size.yaml"
+    spec.write_text(TEXT, encoding="utf-8")
+    for name, each in api.contexts_of(spec).items():
+        finish(each, tmp_path / "results", place=name)
+    assert "no verdicts yet" in reported(spec, seeds=[1]).table.conclusion
+    store = Store(tmp_path / "results")
+    for path in tmp_path.glob("results/runs/*/record.json"):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if (record["experiment"].endswith("middle"), record["variant"]) == (True, "rms"):
+            failed = {k: v for k, v in record.items() if k not in ("digest", "test", "dev")}
+            store.save({**failed, "status": "failed", "error": "lost"})
+    table = reported(spec).table
+    assert {table.column(f"over.bleu.{key}")[2].text for key in ("mean", "here", "tau")} == {
+        NOTHING
+    }
+    assert table.column("over.bleu.mean")[1].text != NOTHING
 
 
 def test_every_mark_is_the_verdict_of_its_context(spec: Path) -> None:

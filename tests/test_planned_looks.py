@@ -251,6 +251,8 @@ def test_idle_workers_begin_the_next_look(file: Path) -> None:
     assert early(1) == early(2) == early(6) == []
     assert early(4) == [("baseline", 3), ("baseline", 4)]
     assert early(2, n_done=3) == [("baseline", 3)]
+    failed = {key_of(run): {"status": "failed"} for run in selection.runs}
+    assert len(with_early_runs(selection, failed, 4).runs) == 8
     assert early(4, n_done=6) == []
     assert early(11) == [(row, seed) for row in ("baseline", "none") for seed in (3, 4)] + [
         ("rms", 3)
@@ -267,6 +269,13 @@ def test_no_row_that_is_closed_begins_early(file: Path) -> None:
     ]
     whole = selected(file, seeds=(1, 2, 3))
     assert with_early_runs(whole, {}, 64) == whole
+    lookup = RunLookup(Store(file.parent / "results"))
+    some = at_look(select(file, only=("none",), lookup=lookup), lookup)
+    early = with_early_runs(some, {}, 64)
+    added = [("none", seed) for seed in (5, 6)]
+    assert [key_of(run) for run in early.runs[len(some.runs) :]] == added
+    assert [key_of(run) for run in early.tabulated[len(some.tabulated) :]] == added
+    assert len(some.tabulated) > len(some.runs)
 
 
 @pytest.mark.e2e

@@ -56,8 +56,9 @@ def with_early_runs(selection: Selection, records: Records, n_at_once: int) -> S
     if looks is None or not n_idle or n_next == n_now:
         return selection
     closed = {*looks.decided, *looks.given_up}
-    rows = [row.name for row in experiment.rows if row.name not in closed]
-    if selection.whole.rows[0].name == rows[-1]:  # no row is open
+    requested = {run.variant for run in selection.runs} - closed
+    rows = [row.name for row in experiment.rows if row.name in requested]
+    if rows in ([], [experiment.rows[0].name]):  # no row is open
         return selection
     early = config.expand(experiment, experiment.seeds[n_now:n_next], rows)[:n_idle]
     runs, tabulated = selection.runs + early, selection.tabulated + early

@@ -64,7 +64,7 @@ def tabulate(experiment: Experiment, tables: Mapping[str, Table]) -> Table:
         columns=first[0],
         lines=first[1],
         footnotes=tuple(_footnotes(experiment, kinds, results, contexts)),
-        conclusion=_conclusion(names[1:], results, contexts),
+        conclusion=conclusion(names[1:], results, contexts),
         more=Table(experiment.name, None, experiment.seeds, *second, ()),
         trial=next(iter(tables.values())).trial,
         contexts=contexts,
@@ -250,7 +250,7 @@ def _what_differs(experiment: Experiment) -> Iterator[str]:
         yield f"{name}: {', '.join(f'{label}={value}' for label, value in pairs)}"
 
 
-def _conclusion(rows: Sequence[str], results: Mapping[str, Results], contexts: Contexts) -> str:
+def conclusion(rows: Sequence[str], results: Mapping[str, Results], contexts: Contexts) -> str:
     """Return in one sentence in which contexts the rows are what."""
     if not all(each.has_verdicts for each in results.values()):
         return "There are no verdicts yet: each context needs two seeds of every row."
