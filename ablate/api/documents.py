@@ -21,7 +21,7 @@ from ablate.gate.check import CheckVerdict
 from ablate.printable import SCHEMA
 from ablate.record import Record
 from ablate.report.comparison import MatchedRow, Outcome, TranslationDifferences
-from ablate.report.formats.machine import ContextsContent, TableContent
+from ablate.report.content import ContextsContent, TableContent
 from ablate.report.plan import Plan
 from ablate.runner.sessions import Session
 from ablate.wording import no_such

@@ -43,9 +43,8 @@ SECTIONS = ("variants", "grid", "leave_one_out")
 VARYING = ("tokenizer", "model", "training", "decoding")
 """The keys that rows may change."""
 
-CONTEXTS = "contexts"
+CONTEXTS = "contexts"  # which may change all of:
 _OF_CONTEXTS = tuple(key for key in RunSpec.model_fields if key != "seed")
-"""The keys that contexts may change."""
 
 UNUSABLE_NAME = r"^$|^\s|\s$|[\x00-\x1f\x7f-\x9f\u2028\u2029]|^<<$"
 """A pattern of what no row may be called."""
@@ -336,9 +335,7 @@ def _contexts(node: Node, mistakes: list[Mistake]) -> dict[str, Node]:
         mistakes.append(Mistake(node.mark, node.path, reason))
         return {}
     by_name = {
-        name: replace(item, value={})
-        if item.value in ({}, None)
-        else _change(item, mistakes, _OF_CONTEXTS)
+        name: _change(item, mistakes, _OF_CONTEXTS) if item.value else replace(item, value={})
         for name, item in _named(node, mistakes, "context", UNUSABLE_CONTEXT)
     }
     return {CONTEXTS: replace(node, value={key: item for key, item in by_name.items() if item})}
@@ -352,9 +349,11 @@ def _named(
         if not re.search(unusable, name):
             yield name, node
             continue
-        rule = "in one line, without outer blanks"
-        rule = rule if what == "row" else "of letters, digits, '-', '_' and '.'"
-        reason = f"no {what} can be called {name!r}; give it a name {rule}"
+        rules = {
+            "row": "in one line, without outer blanks",
+            "context": "of A-Z, a-z, 0-9, _, - and .",
+        }
+        reason = f"no {what} can be called {name!r}; give it a name {rules[what]}"
         mistakes.append(Mistake(node.key, section.path, reason))
 
 
