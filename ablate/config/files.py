@@ -43,9 +43,6 @@ SECTIONS = ("variants", "grid", "leave_one_out")
 VARYING = ("tokenizer", "model", "training", "decoding")
 """The keys that rows may change."""
 
-CONTEXTS = "contexts"  # which may change all of:
-_OF_CONTEXTS = tuple(key for key in RunSpec.model_fields if key != "seed")
-
 UNUSABLE_NAME = r"^$|^\s|\s$|[\x00-\x1f\x7f-\x9f\u2028\u2029]|^<<$"
 """A pattern of what no row may be called."""
 
@@ -54,6 +51,8 @@ UNUSABLE_CONTEXT = r"[^A-Za-z0-9_.-]|^[.-]|^$|^trials$"
 
 HEADER = tuple(Header.model_fields)
 _FILES = ("extends", "plugins")
+CONTEXTS = "contexts"  # which may change all of:
+_OF_CONTEXTS = tuple(key for key in RunSpec.model_fields if key != "seed")
 _IS_EMPTY = "changes nothing; give a change, as in {model.norm: rms}"
 
 
