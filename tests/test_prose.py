@@ -307,3 +307,13 @@ def test_what_width_changes_is_in_its_table() -> None:
     assert f"from {first.strip('?')}, which three seeds cannot tell" in text
     assert f"to {last.strip('↑')};" in text
     assert f"loses {unscaled[trend].strip(MINUS)} more" in text
+
+
+def test_each_gate_notices_every_sabotage() -> None:
+    for file in ("sabotage", "sabotage_multi30k"):
+        record = json.loads(committed(f"results/benchmarks/{file}.json"))
+        nothing, *others = record["sabotages"]
+        assert (nothing["exit_status"], nothing["failed"]) == (0, [])
+        assert all(each["exit_status"] == 1 and each["failed"] for each in others)
+        assert len(others) == 9
+    assert "notices all nine" in page("gate.md")
