@@ -205,7 +205,7 @@ class Plan:
         expected = "" if self.n_expected is None else f" ({self.n_expected:.0f} are to be expected)"
         return [
             f"these are the runs up to {of}: {come_to} are decided{given_up}; at most "
-            f"{n_most - n_runs} runs follow{expected}, and none of these rows"
+            f"{n_most - n_runs} runs follow{expected}"
         ]
 
     def _of_power(self) -> list[str]:

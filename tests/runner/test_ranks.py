@@ -484,7 +484,8 @@ def test_a_first_rank_that_does_not_notice_a_loss_ends_with_the_reason(
 
     assert exit_status_of(wait) == 1
     last = (tmp_path / "log").read_text(encoding="utf-8").splitlines()[-1]
-    assert last == "rank 1 of 3: RuntimeError: a reason of its own"
+    # as an error with its name, if the loss comes while the ranks are joining
+    assert last.endswith("rank 1 of 3: RuntimeError: a reason of its own")
 
 
 def test_a_first_rank_outlives_those_that_it_has_ended(
