@@ -31,7 +31,7 @@ from ablate.store import write_whole
 from ablate.wording import counted
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
-PRESET = "presets/laptop"
+PRESET = "presets/laptop_500"
 SEEDS = (201, 202, 203, 204, 205)
 RATES = (5e-4, 1.5e-3, 5e-3, 1.5e-2)
 _OF_MODEL = (

@@ -34,7 +34,7 @@ from scipy import stats
 from ablate import api, config
 from ablate.analysis.dunnett import single_value, smallest_detectable
 from ablate.analysis.statistics import t_quantile
-from ablate.errors import StoreError
+from ablate.report.results import Results
 from ablate.store import FINISHED, write_whole
 
 ROOT = Path(__file__).parents[1]
@@ -57,7 +57,7 @@ difference; p is Holm's, over all claims of the registration that have a directi
 exploratory, and judge nothing: *could find* is the smallest true difference that so many pairs,
 spread as these are, detect at Holm's first step with a probability of 80%; *table* is the
 verdict of the experiment's own table, whose intervals hold together for its rows alone
-([statistics.md](statistics.md)).
+([statistics.md](statistics.md)). In the registration with looks, interval and p are the table's.
 
 The records of all runs are in `results/registered/*/runs.tar.xz`. `ablate runs restore
 results/registered/*/runs.tar.xz` puts them into a folder of results, and `python
@@ -132,12 +132,15 @@ class Registration:
         title: what they are about.
         claims: in the order of the file.
         learned: BLEU that the row a claim is compared with must reach.
+        by_table: whether the tables of the experiments judge, whose rows have looks, in place of
+            paired tests of fixed seeds.
     """
 
     file: Path
     title: str
     claims: Sequence[Claim]
     learned: float
+    by_table: bool = False
 
     @property
     def outcomes(self) -> Path:
@@ -179,7 +182,8 @@ def _registration(file: Path) -> Registration:
     content = yaml.safe_load(file.read_text(encoding="utf-8"))
     claims = [Claim(**claim) for claim in content["claims"]]
     title = content.get("title", "Single parts")
-    return Registration(file, title, claims, content["learned"]["at_least"])
+    by_table = content.get("by_table", False)
+    return Registration(file, title, claims, content["learned"]["at_least"], by_table)
 
 
 @dataclass(frozen=True)
@@ -209,7 +213,8 @@ class Judged:
         claim: what was claimed.
         effect: what was measured; None without runs.
         score: BLEU of the row it is compared with, the mean over seeds.
-        p_adjusted: Holm's, over all claims with a direction; None for claims of equality.
+        p_adjusted: Holm's, over all claims with a direction, None for claims of equality; or the
+            table's.
         verdict: by the registered rules.
         detectable: the true difference that these pairs find with a probability of 80%.
         table: the verdict of the experiment's table; None where it compares other rows.
@@ -316,6 +321,34 @@ def judge(claims: Sequence[Claim], records: Mapping[str, Records], learned: floa
     return judged
 
 
+def judge_by_table(
+    claims: Sequence[Claim], tables: Mapping[str, Results], learned: float
+) -> list[Judged]:
+    """Judge claims about a row and the baseline by the intervals of their experiments' tables.
+
+    Args:
+        claims: all that were registered.
+        tables: of each experiment.
+        learned: BLEU that the baseline must reach.
+    """
+    judged = []
+    for claim in claims:
+        table = tables[claim.experiment]
+        score = table.summaries[0].metrics["test.test.bleu"].mean
+        difference = table.difference(claim.row, claim.measure)
+        effect, p = None, None
+        verdict: Verdict = "cannot tell"
+        if difference and difference.simultaneous and difference.estimate is not None:
+            low, high = difference.simultaneous.low, difference.simultaneous.high
+            p = 1.0 if difference.p is None else difference.p
+            effect = Effect(difference.estimate, low, high, p, difference.n)
+            verdict = verdict_of(claim, effect, p)
+        if score < learned:
+            verdict = "not judged"
+        judged.append(Judged(claim, effect, score, p, verdict))
+    return judged
+
+
 def detectable(effect: Effect, n_claims: int) -> float | None:
     """Return the difference that Holm's first step finds with a probability of 80%."""
     df = effect.n - 1
@@ -333,7 +366,7 @@ def undetectable(registration: Registration, sd: float) -> dict[str, float]:
     n_claims = sum(claim.direction != "equal" for claim in registration.claims)
     claims = {}
     for claim in registration.claims:
-        n = len(config.load(_path(claim.experiment)).seeds)
+        n = len(config.load(_path(claim.experiment)).seeds)  # of all looks
         half = single_value(n - 1) * sd / math.sqrt(n)
         least = detectable(Effect(0.0, -half, half, 1.0, n), n_claims)
         is_directed = claim.direction != "equal" and claim.measure not in UNITS
@@ -369,24 +402,17 @@ def main() -> int:
         return int(bool(refused))
     parts, is_whole = [HEAD], True
     for registration in registrations():
-        names = registration.experiments
-        records = {name: _records(name, options.results) for name in names}
-        n_runs = sum(len(config.expand(config.load(_path(name)))) for name in names)
-        n_done = sum(len(of_experiment) for of_experiment in records.values())
-        commit = commit_of(registration.file)
-        if n_done < n_runs:
+        names, commit = registration.experiments, commit_of(registration.file)
+        missing = {name: api.plan(_path(name), results=options.results).n_missing for name in names}
+        if n_missing := sum(missing.values()):
             is_whole = False
             state = (
-                f"{n_done} of {n_runs} runs are done; the {len(registration.claims)} claims are "
-                "judged when all are, since p values are adjusted for all claims together."
+                f"{n_missing} runs are missing; the {len(registration.claims)} claims are judged "
+                "when none is."
             )
             parts += [_heading(registration, commit), state, ""]
         else:
-            tables = {name: _verdicts(name, options.results) for name in names}
-            judged = [
-                replace(one, table=tables[one.claim.experiment].get(_key(one.claim)))
-                for one in judge(registration.claims, records, registration.learned)
-            ]
+            judged = _judged(registration, options.results)
             state = f"Of {_counts(judged)}."
             parts += [_heading(registration, commit), state, "", *_section(judged)]
             plain = {"registered": commit, "claims": [asdict(one) for one in judged]}
@@ -399,33 +425,27 @@ def main() -> int:
     return int(not is_whole)
 
 
+def _judged(registration: Registration, results: Path) -> list[Judged]:
+    reports = {name: api.report(_path(name), results=results) for name in registration.experiments}
+    tables = {name: of.table.results for name, of in reports.items() if of.table.results}
+    claims = registration.claims
+    if registration.by_table:
+        judged = judge_by_table(claims, tables, registration.learned)
+    else:
+        records = {
+            name: {key: each for key, each in of.records.items() if each["status"] in FINISHED}
+            for name, of in reports.items()
+        }
+        judged = judge(claims, records, registration.learned)
+    verdicts = [tables[one.experiment].verdict(one.row, one.measure) for one in claims]
+    return [
+        replace(one, table=str(verdict) if verdict and one.claim.against == "baseline" else None)
+        for one, verdict in zip(judged, verdicts, strict=True)
+    ]
+
+
 def _path(name: str) -> Path:
     return ROOT / "experiments" / f"{name}.yaml"
-
-
-def _key(claim: Claim) -> tuple[str, str]:
-    return (claim.row, claim.measure) if claim.against == "baseline" else ("", "")
-
-
-def _verdicts(name: str, results: Path) -> dict[tuple[str, str], str]:
-    """Return the verdicts of an experiment's table, by row and measure."""
-    of_table = api.report(_path(name), results=results).table.results
-    assert of_table is not None, "it is the table of runs"
-    verdicts = {
-        (row.name, metric): of_table.verdict(row.name, metric)
-        for row in of_table.summaries[1:]
-        for metric in of_table.comparisons
-    }
-    return {key: str(verdict) for key, verdict in verdicts.items() if verdict}
-
-
-def _records(name: str, results: Path) -> Records:
-    """Return the records of an experiment's runs that would end the same way again."""
-    try:
-        records = api.report(_path(name), results=results).records
-    except StoreError:  # nothing of it has run
-        return {}
-    return {key: record for key, record in records.items() if record["status"] in FINISHED}
 
 
 def _counts(judged: Sequence[Judged]) -> str:

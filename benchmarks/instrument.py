@@ -8,7 +8,8 @@ how many seeds four rows need until a difference of 1% of the baseline's BLEU is
 power; times the processor time of a run, this is the recipe's figure of merit. Measured recipes are
 read from the record (results/benchmarks/instrument.json), and others added to it: an interrupted
 call goes on, also in the middle of a recipe, whose runs are kept in --results. Processor times of
-recipes compare only where ``cpu`` is the same.
+recipes compare only where ``cpu`` is the same. Of the recipe "same start" all runs begin with the
+same weights: what its error lacks is what the start contributes.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import records
+import same_start
 import yaml
 
 from ablate import api
@@ -65,6 +67,7 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
     "80 x 3000, lr 3e-3": {**EIGHTH, "training.steps": 3000, "training.schedule.warmup": 600},
     "80 x 4000, lr 3e-3": EIGHTH,
     "640 x 1000": {"training.steps": 1000, "training.schedule.warmup": 200},
+    "160 x 2000, same start": {**QUARTER, "model.initialisation": "same_start"},
 }
 ROWS: Mapping[str, Mapping[str, Any]] = {
     "literal": {"model.position": {"name": "sinusoidal", "exponent": "literal_2i"}},
@@ -105,8 +108,10 @@ def main() -> None:
 
 def measure(name: str, rows: Sequence[str], results: Path, jobs: int) -> dict[str, Any]:
     """Train all rows of a recipe with all seeds; return their scores and what a run costs."""
-    preset = records.ROOT / "experiments" / "presets" / "laptop.yaml"
+    preset = records.ROOT / "experiments" / "presets" / "laptop_500.yaml"
     layer: dict[str, Any] = {"extends": str(preset), "seeds": list(SEEDS)}
+    if "same_start" in RECIPES[name].values():
+        layer["plugins"] = [str(Path(same_start.__file__))]
     variants = {row: dict(ROWS[row]) for row in rows}
     results.mkdir(parents=True, exist_ok=True)
     file = results / f"{name.replace(' ', '_').replace(',', '')}.yaml"
@@ -159,9 +164,9 @@ def merit(sd: float, bleu_of_baseline: float, cpu_seconds: float) -> tuple[int, 
     raise ValueError("the error is too large for any number of seeds")
 
 
-def print_table(measured: Mapping[str, Any]) -> None:
-    """Print a line for each recipe, the best first."""
-    lines = []
+def lines(measured: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return what is known of each recipe, as a line of a table, the best first."""
+    of_merit = []
     for name, recipe in measured.items():
         rows = {row: {int(s): x for s, x in each.items()} for row, each in recipe["rows"].items()}
         of_few = compare({row: rows[row] for row in ("baseline", *FEW)})
@@ -170,13 +175,17 @@ def print_table(measured: Mapping[str, Any]) -> None:
         n_seeds, minutes = merit(of_few.sd, mean, recipe["cpu_seconds"])
         effects = compare(rows).differences
         words = ", ".join(f"{row} {each.estimate:+.1f}" for row, each in effects.items())
-        lines.append((minutes, name, mean, of_few.sd, recipe, n_seeds, words))
-    records.say(
-        f"{'recipe':32}{'BLEU':>6}{'sd':>6}{'sentences':>10}{'CPU s':>7}{'seeds':>6}{'min':>7}"
-    )
-    for minutes, name, mean, sd, recipe, n_seeds, words in sorted(lines):
-        cost = f"{recipe['sd_of_sentences']:10.2f}{recipe['cpu_seconds']:7.1f}"
-        records.say(f"{name:32}{mean:6.1f}{sd:6.2f}{cost}{n_seeds:6}{minutes:7.1f}  {words}")
+        figures = f"{mean:.1f}", f"{of_few.sd:.2f}", f"{recipe['cpu_seconds']:.0f}"
+        of_merit.append((minutes, (name, *figures, str(n_seeds), f"{minutes:.0f}", words)))
+    return [line for _, line in sorted(of_merit)]
+
+
+def print_table(measured: Mapping[str, Any]) -> None:
+    """Print a table in Markdown."""
+    records.say("| recipe | BLEU | sd of a run | CPU s a run | seeds | CPU min a row | effects |")
+    records.say("|---|---:|---:|---:|---:|---:|---|")
+    for line in lines(measured):
+        records.say(f"| {' | '.join(line)} |")
 
 
 if __name__ == "__main__":

@@ -196,7 +196,7 @@ def _note(part: Mapping[str, Any]) -> str:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--slot", action="append", choices=SLOTS, help="several times; else all")
-    parser.add_argument("--preset", default="laptop", help="of experiments/presets")
+    parser.add_argument("--preset", default="laptop_500", help="of experiments/presets")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--rounds", type=int, default=15, help="in which both models take turns")
     parser.add_argument("--output", type=Path, default=RESULTS / "parts_cost.json")

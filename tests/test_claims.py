@@ -6,6 +6,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import pytest
 import yaml
 from scipy import stats
 
-from ablate import config
+from ablate import api, config
+from ablate.analysis.comparison import compare
+from tests import made_up_runs
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -28,6 +31,7 @@ from claims import (  # noqa: E402
     effect_of,
     holm,
     judge,
+    judge_by_table,
     registrations,
     undetectable,
     verdict_of,
@@ -138,6 +142,32 @@ def test_what_a_design_could_find_is_found_in_4_of_5_designs() -> None:
     assert power == pytest.approx(0.8, abs=1e-3)
     (equal,) = judge([claim("equal")], {"e": records}, learned=0)
     assert equal.detectable is None
+
+
+def test_a_table_judges_by_its_own_intervals(tmp_path: Path) -> None:
+    spec = made_up_runs.finished(tmp_path)
+    report = api.report(spec, results=tmp_path / "results")
+    table = report.table.results
+    assert table is not None
+    values: dict[str, dict[int, float]] = {"baseline": {}}
+    for (row, seed), record in report.records.items():
+        values.setdefault(row, {})[seed] = record["test"]["test"]["bleu"]
+    shown = compare(values).differences
+    claims = [replace(claim("worse", 0.0), row=row) for row in shown]
+    for one in judge_by_table(claims, {"e": table}, learned=0):
+        of = shown[one.claim.row]
+        assert one.effect is not None
+        assert (one.effect.mean, one.p_adjusted) == (of.estimate, of.p)
+        is_told = (
+            of.simultaneous is not None and not of.simultaneous.low <= 0 <= of.simultaneous.high
+        )
+        assert (one.verdict == "cannot tell") is not is_told
+    for one in judge_by_table(claims, {"e": table}, learned=101):
+        assert one.verdict == "not judged"
+    of_one_seed = api.report(spec, results=tmp_path / "results", seeds=[1]).table.results
+    assert of_one_seed is not None
+    (first, *_) = judge_by_table(claims, {"e": of_one_seed}, learned=0)
+    assert (first.effect, first.verdict) == (None, "cannot tell")
 
 
 def test_claims_that_their_seeds_cannot_tell_are_not_to_be_registered() -> None:

@@ -402,6 +402,6 @@ def test_norm_and_depth_and_warm_up_are_crossed() -> None:
         (r.model.residual.name, r.model.n_layers, r.training.schedule.options["warmup"])
         for r in rows
     }
-    assert points == {(n, depth, w) for n in ("post", "pre") for depth in (2, 6) for w in (100, 0)}
+    assert points == {(n, depth, w) for n in ("post", "pre") for depth in (2, 6) for w in (400, 0)}
     assert len(rows) == 8
     assert {r.training.clip for r in rows} == {None}

@@ -24,7 +24,7 @@ def test_what_others_rely_on_is_as_it_was(name: str) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["pe", "atlas", "matched", "tuned"])
+@pytest.mark.parametrize("name", ["pe_500", "atlas", "matched", "tuned"])
 def test_archives_of_earlier_versions_hold_the_runs_of_their_experiments(
     name: str, tmp_path: Path
 ) -> None:

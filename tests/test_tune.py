@@ -28,7 +28,7 @@ from ablate.store import Store
 from tests.presets import ROOT
 
 TEXT = f"""\
-extends: {ROOT / "presets/laptop.yaml"}
+extends: {ROOT / "presets/laptop_500.yaml"}
 corpus: {{size: 240}}
 model: {{n_layers: 1}}
 seeds: [1, 2]
