@@ -296,3 +296,15 @@ def test_runs_that_were_begun_early_are_those_of_their_look(tmp_path: Path) -> N
     assert one == four
     assert len([*tmp_path.glob("results1/runs/*/record.json")]) == 6
     assert len([*tmp_path.glob("results4/runs/*/record.json")]) == 8  # two of the second look
+
+
+def test_rows_that_looks_have_decided_lack_no_runs_in_an_archive(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = file.parent / "results"
+    made_up_runs.finish(file, results, seeds=(1, 2))
+    made_up_runs.finish(file, results, seeds=(3, 4), only=["baseline", "none"])
+    api.archive([file], file.parent / "a.tar", results=results)
+    said = capsys.readouterr().err
+    assert "rms:" not in said
+    assert len(api.restore(file.parent / "a.tar", results=file.parent / "b").new) == 10

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, Any, cast, get_args
 
 from ablate import config
+from ablate.api.looks import at_look
 from ablate.api.runs import StoredRun, in_contexts, runs
 from ablate.api.selection import RunLookup, key_of, match_keys, print_remark, select
 from ablate.api.selection import stored as stored_records
@@ -153,7 +154,7 @@ def restore(file: Path | str, *, results: Path | str = "results") -> Restored:
 def _remark_on_missing(spec: Path | str, store: Store, ended: Collection[str]) -> None:
     """Print which runs of an experiment are not among those that have ended."""
     lookup = RunLookup(store)
-    selection = select(spec, lookup=lookup)
+    selection = at_look(select(spec, lookup=lookup), lookup)
     there = {
         run for run, record in stored_records(selection, lookup).items() if record["hash"] in ended
     }
