@@ -136,6 +136,12 @@ def test_other_cpus_give_the_numbers_of_their_records(archive: str, words: str) 
     assert words.format(mean(bleu["baseline"]), mean(bleu["none"])) in TEXT
 
 
+def test_the_first_command_trains_as_many_models_as_is_said() -> None:
+    seeds = Counter(record["variant"] for record in records("pe/runs.tar.xz"))
+    assert f"trains {seeds.total()} small Transformers" in TEXT
+    assert f"with `--seeds 1,2,3`, which is {3 * len(seeds)} of them" in TEXT
+
+
 @pytest.mark.parametrize(
     ("reference", "measure", "title", "words"),
     [

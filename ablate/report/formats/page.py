@@ -72,7 +72,11 @@ class Html(TableFormat):
             sections.append(("citation", "How to cite", _citation(table.details)))
         sections = [section for section in sections if section[2]]
         links = "".join(f'<li><a href="#{name}">{title}</a></li>' for name, title, _ in sections)
-        rows, seeds = counted(len(table.lines), "row"), counted(len(table.seeds), "seed")
+        of_rows = table.results.summaries if table.results else ()
+        n_seeds = [len(row.outcomes) for row in of_rows] or [len(table.seeds)]
+        rows, seeds = counted(len(table.lines), "row"), counted(max(n_seeds), "seed")
+        if min(n_seeds) < max(n_seeds):  # looks have decided a row
+            seeds = f"{min(n_seeds)} to {seeds}"
         return Template(_read("page.html")).substitute(
             title=escape(table.question or table.name),
             name=escape(table.name),
