@@ -67,7 +67,11 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
     "80 x 3000, lr 3e-3": {**EIGHTH, "training.steps": 3000, "training.schedule.warmup": 600},
     "80 x 4000, lr 3e-3": EIGHTH,
     "640 x 1000": {"training.steps": 1000, "training.schedule.warmup": 200},
-    "160 x 2000, same start": {**QUARTER, "model.initialisation": "same_start"},
+    "160 x 2000, lr 3e-3, same start": {
+        **QUARTER,
+        "training.schedule.lr": 3e-3,
+        "model.initialisation": "same_start",
+    },
 }
 ROWS: Mapping[str, Mapping[str, Any]] = {
     "literal": {"model.position": {"name": "sinusoidal", "exponent": "literal_2i"}},
