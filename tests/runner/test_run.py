@@ -61,6 +61,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     fields = {"spec": small_spec(), "probe": "measured", "engine_note": "no capture"}
     small = task_of(store.results, "none", **fields)
     made = SimpleNamespace(phases=[], largest=[], batches=Counter(), sources=[], languages=[])
+    made.spec = RunSpec.model_validate(small.spec)
+    made.prepared = prepare(made.spec)  # of which nothing is then reported
 
     def report(phase: str, progress: Any = None, largest_batch: int | None = None) -> None:
         if progress is None:
@@ -82,8 +84,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         patch.setattr(run, "translate", spy)
         patch.setattr(run, "bleu_tokenizer", tokenizer)
         made.record = run_one(small, store, report, lambda: False, goes_on=goes_on)
-    made.folder, made.spec = store.path(small.key), RunSpec.model_validate(small.spec)
-    made.prepared = prepare(made.spec)
+    made.folder = store.path(small.key)
     return made
 
 
