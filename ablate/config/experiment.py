@@ -241,6 +241,9 @@ class Average(OneOf):
     ema: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
 
 
+BatchBy = Literal["target", "source", "bucket"]
+
+
 class TrainingSpec(OneOf):
     """How a model is trained.
 
@@ -249,6 +252,10 @@ class TrainingSpec(OneOf):
         epochs: passes over the training text, rounded down to whole steps, but at least one.
         target_tokens: target tokens of all batches, without padding, rounded up to whole steps.
         batch_tokens: target tokens of one batch, with padding, at most.
+        batch_by: what the pairs of a batch have in common: nearly the lengths of their ``target``
+            sides, with the least padding; those of their ``source`` sides, and among these of
+            their targets (fairseq's order); or a ``bucket``: neither side is longer than its bound,
+            8, 12, 16, 20, 24, 32, 40, 56 or the next, and in it pairs are drawn at random.
         accumulate: batches per step.
         loss_per: the divisor of a step's summed loss before its gradient is taken.
         decay: what the weight decay of the optimizer acts on: ``all`` parameters, or the
@@ -271,6 +278,7 @@ class TrainingSpec(OneOf):
     epochs: PositiveInt | None = None
     target_tokens: PositiveInt | None = None
     batch_tokens: PositiveInt = 4096
+    batch_by: Annotated[BatchBy, AddedOption("target")] = "target"
     accumulate: PositiveInt = 1
     objective: Annotated[Choice, PartField("objective", "label_smoothing")]
     optimizer: Annotated[Choice, PartField("optimizer", "adam")]

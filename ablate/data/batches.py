@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ablate.config.experiment import BatchBy
 from ablate.data.corpus import Bitext
 from ablate.data.segmentation import WordSampler, resampled
 from ablate.data.sentences import Ragged, Rows
@@ -104,11 +105,11 @@ class Batch:
 class Batches:
     """Batches of about equal size, of pairs of about equal length.
 
-    A batch has as many pairs as fit: rows times the longest target is at most ``batch_tokens``.
-    A longer pair is a batch of its own. The lengths that share a batch, and so the number of
-    batches, are the same in every epoch; the assignment of pairs of equal length and the order of
-    the batches depend on the seed and the epoch. At most 5% are padding, if the corpus allows it
-    (`ablate.data.batches`).
+    A batch has as many pairs as fit: rows times the longest target, or the bound of their bucket,
+    is at most ``batch_tokens``. A longer pair is a batch of its own. The lengths (or buckets) that
+    share a batch, and so the number of batches, are the same in every epoch; the assignment of
+    pairs of equal length (or in a bucket) and the order of the batches depend on the seed and the
+    epoch. By targets, at most 5% are padding, if the corpus allows it (`sorting`).
 
     Where the text is segmented anew in every epoch, all of this holds for the batches of one epoch
     (`of_epoch`): they are formed by the lengths that it has then, so that ``batch_tokens`` bounds
@@ -119,19 +120,34 @@ class Batches:
         batch_tokens: target tokens of a batch, with padding.
         pad: the id of padding.
         device: of the batches.
+        by: what the pairs of a batch have in common, as `TrainingSpec.batch_by`.
     """
 
     def __init__(
-        self, data: Encoded, batch_tokens: int, pad: int, device: torch.device | str = "cpu"
+        self,
+        data: Encoded,
+        batch_tokens: int,
+        pad: int,
+        device: torch.device | str = "cpu",
+        by: BatchBy = "target",
     ) -> None:
         self._data = data
         self._batch_tokens = batch_tokens
         self._pad = pad
         self._last_epoch: tuple[tuple[int, int], Batches] | None = None
         self._device = torch.device(device)
-        self._keys = sorting(data.src.lengths, data.tgt.lengths, batch_tokens)
+        self._by = by
+        src, tgt = data.src.lengths, data.tgt.lengths
+        widths = tgt
+        if by == "target":
+            self._keys = sorting(src, tgt, batch_tokens)
+        elif by == "source":
+            self._keys = (tgt, src)
+        else:
+            widths = bucket_bounds(np.maximum(src, tgt))
+            self._keys = (widths,)
         self._by_length = np.lexsort(self._keys)
-        self._bounds = bounds(data.tgt.lengths[self._by_length], batch_tokens)
+        self._bounds = bounds(widths[self._by_length], batch_tokens)
 
     @property
     def are_resampled(self) -> bool:
@@ -147,7 +163,7 @@ class Batches:
             return self
         if self._last_epoch is None or self._last_epoch[0] != (seed, epoch):
             data = self._data.of_epoch(seed, epoch)
-            batches = Batches(data, self._batch_tokens, self._pad, self._device)
+            batches = Batches(data, self._batch_tokens, self._pad, self._device, self._by)
             self._last_epoch = (seed, epoch), batches
         return self._last_epoch[1]
 
@@ -214,6 +230,7 @@ def _blocks(flat: _T, n_rows: int, widths: tuple[int, int, int]) -> tuple[_T, _T
 
 _MAX_PADDING = 0.05  # share of all ids
 _STRIPS = (0, 1, 2, 3, 4)  # batches of targets in a strip; 0 for no strips
+_BUCKETS = (8, 12, 16, 20, 24, 32, 40, 56)  # each further one is sqrt(2) times as large
 
 
 def sorting(src: Rows, tgt: Rows, batch_tokens: int) -> tuple[Rows, ...]:
@@ -235,6 +252,14 @@ def sorting(src: Rows, tgt: Rows, batch_tokens: int) -> tuple[Rows, ...]:
         if least <= _MAX_PADDING:
             break
     return best
+
+
+def bucket_bounds(lengths: Rows) -> Rows:
+    """Return the bound of the bucket of each of ``lengths`` (N,), the least that is as large."""
+    steps = list(_BUCKETS)
+    while steps[-1] < lengths.max(initial=0):
+        steps.append(math.ceil(steps[-1] * math.sqrt(2)))
+    return np.array(steps)[np.searchsorted(steps, lengths)]
 
 
 def bounds(lengths: Rows, batch_tokens: int) -> list[int]:

@@ -144,7 +144,7 @@ def _steps(
 ) -> tuple[list[list[Batch]], list[Batch]]:
     """Return a few steps, spread over the lengths, and the one with the largest batch of all."""
     train = train.of_epoch(0, 0)
-    batches = Batches(train, training.batch_tokens, PAD, device)
+    batches = Batches(train, training.batch_tokens, PAD, device, training.batch_by)
 
     def n_tokens(rows: Rows) -> int:
         return len(rows) * int(train.src.lengths[rows].max() + train.tgt.lengths[rows].max())

@@ -229,12 +229,13 @@ class CostCounter:
 
     def __call__(self, run: RunSpec) -> float:
         choices = run.corpus.model_dump_json(), run.tokenizer.model_dump_json()
-        max_len, batch_tokens = run.model.dims.max_len, run.training.batch_tokens
-        key = (*choices, max_len, batch_tokens, run.training.teacher)
+        training = run.training
+        batching = training.batch_tokens, training.batch_by
+        key = (*choices, run.model.dims.max_len, *batching, training.teacher)
         if key not in self._prepared:
             prepared = prepare(run)
-            of_epoch = Batches(prepared.train, batch_tokens, PAD).of_epoch(0, 0)
-            self._prepared[key] = prepared, of_epoch
+            of_text = Batches(prepared.train, training.batch_tokens, PAD, by=training.batch_by)
+            self._prepared[key] = prepared, of_text.of_epoch(0, 0)
         prepared, batches = self._prepared[key]
         with torch.device("meta"):
             model = assemble(run.model, prepared.tokenizers.vocabulary, PAD)

@@ -125,7 +125,8 @@ def probe_one(task: Task, store: Store, report: Report) -> None:
     """
     spec = RunSpec.model_validate(task.spec)
     prepared = prepare(spec, task.corpus_fingerprint, task.teacher_sha256, report)
-    batches = Batches(prepared.train, spec.training.batch_tokens, PAD).of_epoch(0, 0)
+    by = spec.training.batch_by
+    batches = Batches(prepared.train, spec.training.batch_tokens, PAD, by=by).of_epoch(0, 0)
     largest_batch = max(len(rows) for rows in batches.epoch(spec.seed, 0))
     report("measuring")
     with joined_ranks(task, _follow_probe) as ranks:

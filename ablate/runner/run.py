@@ -355,7 +355,8 @@ class _Attempt:
         return max(1, n_tokens // self.task.micro_batch_factor)
 
     def _batches(self, encoded: Encoded) -> Batches:
-        return Batches(encoded, self.spec.training.batch_tokens, PAD, self.device)
+        training = self.spec.training
+        return Batches(encoded, training.batch_tokens, PAD, self.device, training.batch_by)
 
 
 def follow_run(task: Task, ranks: Ranks) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from itertools import pairwise
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,7 +12,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.data.batches import Batches, Encoded, _strips, bounds, padding, sorting
+from ablate.config.experiment import BatchBy
+from ablate.data.batches import (
+    Batches,
+    Encoded,
+    _strips,
+    bounds,
+    bucket_bounds,
+    padding,
+    sorting,
+)
 from ablate.data.sentences import Ragged, Rows
 from ablate.data.tokenizer import BOS, EOS, PAD
 from tests.fake_cuda import CudaMachine
@@ -32,9 +42,15 @@ def split() -> Encoded:
     return random_split()
 
 
+@pytest.fixture(scope="module", params=get_args(BatchBy))
+def by(request: pytest.FixtureRequest) -> BatchBy:
+    by: BatchBy = request.param
+    return by
+
+
 @pytest.fixture(scope="module")
-def batches(split: Encoded) -> Batches:
-    return Batches(split, batch_tokens=200, pad=PAD)
+def batches(split: Encoded, by: BatchBy) -> Batches:
+    return Batches(split, batch_tokens=200, pad=PAD, by=by)
 
 
 def test_every_row_comes_exactly_once_in_every_epoch(split: Encoded, batches: Batches) -> None:
@@ -64,8 +80,8 @@ def test_every_epoch_has_the_same_number_of_batches(batches: Batches) -> None:
     }
 
 
-def test_seed_and_epoch_alone_fix_the_order(split: Encoded, batches: Batches) -> None:
-    again = Batches(split, batch_tokens=200, pad=PAD)
+def test_seed_and_epoch_alone_fix_the_order(split: Encoded, batches: Batches, by: BatchBy) -> None:
+    again = Batches(split, batch_tokens=200, pad=PAD, by=by)
     orders = {}
     for seed, epoch in [(1, 0), (1, 1), (2, 0)]:
         orders[seed, epoch] = [rows.tolist() for rows in batches.epoch(seed, epoch)]
@@ -74,6 +90,32 @@ def test_seed_and_epoch_alone_fix_the_order(split: Encoded, batches: Batches) ->
     assert orders[1, 0] != orders[2, 0]
     grouped = [sorted(map(sorted, order)) for order in orders.values()]
     assert grouped[0] != grouped[1], "pairs of one length always share a batch"
+
+
+def test_batches_by_source_follow_one_another_in_its_length(split: Encoded) -> None:
+    """As fairseq's LanguagePairDataset orders pairs: by their targets, then by their sources."""
+    batches = Batches(split, batch_tokens=200, pad=PAD, by="source")
+    pairs = [(int(n), int(m)) for n, m in zip(split.src.lengths, split.tgt.lengths, strict=True)]
+    in_order = [pairs[row] for batch in batches.in_order() for row in batch.index.tolist()]
+    assert in_order == sorted(pairs)
+    of_epoch = sorted(sorted(pairs[row] for row in rows) for rows in batches.epoch(3, 1))
+    of_order = [[pairs[row] for row in batch.index.tolist()] for batch in batches.in_order()]
+    assert of_epoch == sorted(of_order)
+
+
+def test_a_bucket_bounds_both_sides_and_is_filled_at_random(split: Encoded) -> None:
+    batches = Batches(split, batch_tokens=200, pad=PAD, by="bucket")
+    longest = np.maximum(split.src.lengths, split.tgt.lengths)
+    bounds_of = {8, 12, 16, 20, 24, 32, 40}
+    held: list[set[tuple[int, ...]]] = [set(), set()]
+    for epoch, of_epoch in enumerate(held):
+        for rows in batches.epoch(1, epoch):
+            bound = min(b for b in bounds_of if b >= longest[rows].max())
+            assert len(rows) * bound <= 200
+            of_epoch.add(tuple(sorted(rows.tolist())))
+    assert len(held[0] & held[1]) < len(held[0]) / 4
+    lengths = np.array([1, 8, 9, 56, 57, 80, 81, 1000])
+    assert bucket_bounds(lengths).tolist() == [8, 8, 12, 56, 80, 80, 114, 1309]
 
 
 def test_a_batch_holds_its_rows_with_bos_in_front_and_eos_at_the_end(
@@ -180,8 +222,8 @@ def test_the_narrowest_strips_that_will_do_are_taken(seed: int) -> None:
     assert all(map(np.array_equal, sorting(src, tgt, 1024), orders[good]))
 
 
-def test_padding_is_what_batches_have(split: Encoded, batches: Batches) -> None:
-    in_order = list(batches.in_order())
+def test_padding_is_what_batches_have(split: Encoded) -> None:
+    in_order = list(Batches(split, batch_tokens=200, pad=PAD).in_order())
     n_positions = sum(batch.src.numel() + batch.tgt_out.numel() for batch in in_order)
     n_tokens = int(split.src.lengths.sum() + split.tgt.lengths.sum())
     order = np.concatenate([batch.index.numpy() for batch in in_order])
@@ -280,8 +322,9 @@ def test_the_mean_of_tokens_is_over_the_batches_of_an_epoch(batches: Batches) ->
     assert batches.mean_tokens == pytest.approx(np.mean(counts))
 
 
-def test_the_order_of_an_epoch_never_changes(batches: Batches) -> None:
+def test_the_order_of_an_epoch_never_changes(split: Encoded) -> None:
     """Runs that are stored took their steps in it, and are repeated bit for bit."""
+    batches = Batches(split, batch_tokens=200, pad=PAD)
     assert [rows[:2].tolist() for rows in batches.epoch(1, 2)[:4]] == [
         [163, 360],
         [339, 46],

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -170,6 +171,19 @@ def test_a_run_that_failed_is_made_again_and_one_that_is_done_is_not(
     made = time_of_record(small)
     assert time_of_record(small) == made
     assert time_of_record(replace(small, fresh=True)) > made
+
+
+@pytest.mark.parametrize("by", ["target", "source", "bucket"])
+def test_batches_are_those_that_the_spec_asks_for(task: MakeTask, store: Store, by: Any) -> None:
+    spec = small_spec()
+    spec["training"] = {**spec["training"], "batch_tokens": 60, "batch_by": by}
+    made = task("none", spec=spec)
+    record = run_one(made, store, lambda *_: None, lambda: False)
+    run = RunSpec.model_validate(made.spec)
+    batches = Batches(prepare(run).train, run.training.batch_tokens, PAD, by=by)
+    n_tokens = [batches.count_tokens(rows) for rows in batches.epoch(run.seed, 0)]
+    curve = pd.read_csv(store.path(record["hash"]) / "curve.csv")
+    assert curve["tokens"].tolist() == np.cumsum(n_tokens)[: len(curve)].tolist()
 
 
 def test_a_run_is_of_the_text_that_it_was_planned_with(task: MakeTask, store: Store) -> None:
