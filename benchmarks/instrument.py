@@ -1,15 +1,16 @@
 """How sharp an instrument is a recipe: what does it cost to find a small difference with it?
 
-    python benchmarks/instrument.py [--only NAME ...] [--rows NAME ...] [--jobs 2]
+    python benchmarks/instrument.py [--only NAME ...] [--rows NAME ...] [--jobs 2] [--costs 2]
 
 A recipe is what experiments do not vary: steps, batches, schedule, averaging, test sentences. Each
 trains the same rows with the same seeds, which no study uses. Of the pooled error of a run follows
 how many seeds four rows need until a difference of 1% of the baseline's BLEU is found with 80%
 power; times the processor time of a run, this is the recipe's figure of merit. Measured recipes are
 read from the record (results/benchmarks/instrument.json), and others added to it: an interrupted
-call goes on, also in the middle of a recipe, whose runs are kept in --results. Processor times of
-recipes compare only where ``cpu`` is the same. Of the recipe "same start" all runs begin with the
-same weights: what its error lacks is what the start contributes.
+call goes on, also in the middle of a recipe, whose runs are kept in --results. What a run costs is
+measured of all recipes in turns, as often as --costs says, so that a new recipe asks for it again.
+Of the recipe "same start" all runs begin with the same weights: what its error lacks is what the
+start contributes.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ import argparse
 import json
 import math
 import resource
+import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,6 +43,8 @@ from ablate.store import Store
 SEEDS = tuple(range(901, 913))
 HALF = {"training.batch_tokens": 320, "training.steps": 1000, "training.schedule.warmup": 200}
 QUARTER = {"training.batch_tokens": 160, "training.steps": 2000, "training.schedule.warmup": 400}
+CHOSEN = {**QUARTER, "training.schedule.lr": 3e-3}
+"""The laptop preset."""
 EIGHTH = {
     "training.batch_tokens": 80,
     "training.steps": 4000,
@@ -63,15 +68,12 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
     "320 x 1000, 2000 sentences": {**HALF, "corpus.test_size": 2000},
     "320 x 1000, no smoothing": {**HALF, "training.objective": "cross_entropy"},
     "160 x 2000, 2000 sentences": {**QUARTER, "corpus.test_size": 2000},
-    "160 x 2000, lr 3e-3": {**QUARTER, "training.schedule.lr": 3e-3},
+    "160 x 2000, lr 3e-3": CHOSEN,
+    "160 x 2000, lr 3e-3, greedy": {**CHOSEN, "decoding": "greedy"},
     "80 x 3000, lr 3e-3": {**EIGHTH, "training.steps": 3000, "training.schedule.warmup": 600},
     "80 x 4000, lr 3e-3": EIGHTH,
     "640 x 1000": {"training.steps": 1000, "training.schedule.warmup": 200},
-    "160 x 2000, lr 3e-3, same start": {
-        **QUARTER,
-        "training.schedule.lr": 3e-3,
-        "model.initialisation": "same_start",
-    },
+    "160 x 2000, lr 3e-3, same start": {**CHOSEN, "model.initialisation": "same_start"},
 }
 ROWS: Mapping[str, Mapping[str, Any]] = {
     "literal": {"model.position": {"name": "sinusoidal", "exponent": "literal_2i"}},
@@ -95,6 +97,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=list(RECIPES), choices=RECIPES)
     parser.add_argument("--rows", nargs="*", default=list(FEW), choices=ROWS)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--costs", type=int, default=0, help="runs of each recipe, in turns")
     parser.add_argument("--results", type=Path, default=cache_folder("instrument"))
     parser.add_argument("--output", type=Path, default=records.RESULTS / "instrument.json")
     chosen = parser.parse_args()
@@ -102,37 +105,49 @@ def main() -> None:
     if chosen.output.exists():
         measured = json.loads(chosen.output.read_text(encoding="utf-8"))["recipes"]
     for name in chosen.only:
-        if set(chosen.rows) <= set(measured.get(name, {}).get("rows", ())):
-            continue
-        measured[name] = measure(name, chosen.rows, chosen.results, chosen.jobs)
-        content = {"seeds": SEEDS, "recipes": measured, **records.origin("cpu")}
-        records.write(chosen.output, content)
+        if not set(chosen.rows) <= set(measured.get(name, {}).get("rows", ())):
+            scores = measure(name, chosen.rows, chosen.results, chosen.jobs)
+            measured[name] = measured.get(name, {}) | scores
+            _keep(measured, chosen.output)
+    for seed in SEEDS[: chosen.costs]:
+        for name, recipe in measured.items():
+            recipe.setdefault("of_runs", {})[seed] = round(cpu_seconds(name, seed), 2)
+    if chosen.costs:
+        for recipe in measured.values():
+            recipe["cpu_seconds"] = round(statistics.mean(recipe.pop("of_runs").values()), 2)
+        _keep(measured, chosen.output)
     print_table(measured)
 
 
-def measure(name: str, rows: Sequence[str], results: Path, jobs: int) -> dict[str, Any]:
-    """Train all rows of a recipe with all seeds; return their scores and what a run costs."""
+def _keep(measured: Mapping[str, Any], file: Path) -> None:
+    records.write(file, {"seeds": SEEDS, "recipes": measured, **records.origin("cpu")})
+
+
+def run(name: str, rows: Sequence[str], seeds: Sequence[int], results: Path, jobs: int) -> Path:
+    """Train rows of a recipe with seeds; return the file of the experiment."""
     preset = records.ROOT / "experiments" / "presets" / "laptop_500.yaml"
-    layer: dict[str, Any] = {"extends": str(preset), "seeds": list(SEEDS)}
+    layer: dict[str, Any] = {"extends": str(preset), "seeds": list(seeds)}
     if "same_start" in RECIPES[name].values():
         layer["plugins"] = [str(Path(same_start.__file__))]
     variants = {row: dict(ROWS[row]) for row in rows}
     results.mkdir(parents=True, exist_ok=True)
     file = results / f"{name.replace(' ', '_').replace(',', '')}.yaml"
     file.write_text(yaml.safe_dump({**layer, "variants": variants}), encoding="utf-8")
-    overrides = [f"{path}={json.dumps(value)}" for path, value in RECIPES[name].items()]
-    words = [word for each in overrides for word in ("--set", each)]
+    words = [word for each in _overrides(name) for word in ("--set", each)]
     command = [sys.executable, "-m", "ablate.cli", "run", str(file), *words, "--results"]
     options = ["--device", "cpu", "--no-probe", "--no-figures", "--jobs", str(jobs)]
-    note = results / "seconds.json"
-    spent: dict[str, float] = json.loads(note.read_text()) if note.exists() else {}
-    before = _seconds()
-    try:
-        subprocess.run([*command, str(results), *options], check=True, stdout=subprocess.DEVNULL)
-    finally:
-        spent[name] = spent.get(name, 0.0) + _seconds() - before
-        note.write_text(json.dumps(spent), encoding="utf-8")
-    outcome = api.report(file, overrides=overrides, results=results)
+    subprocess.run([*command, str(results), *options], check=True, stdout=subprocess.DEVNULL)
+    return file
+
+
+def _overrides(name: str) -> list[str]:
+    return [f"{path}={json.dumps(value)}" for path, value in RECIPES[name].items()]
+
+
+def measure(name: str, rows: Sequence[str], results: Path, jobs: int) -> dict[str, Any]:
+    """Train all rows of a recipe with all seeds; return their scores."""
+    file = run(name, rows, SEEDS, results, jobs)
+    outcome = api.report(file, overrides=_overrides(name), results=results)
     scores: dict[str, dict[int, float]] = {}
     of_sentences = []
     for (row, seed), record in outcome.records.items():
@@ -140,15 +155,23 @@ def measure(name: str, rows: Sequence[str], results: Path, jobs: int) -> dict[st
         sentences = Store(results).path(record["hash"]) / record["test"]["test"]["sentences"]
         counts = SentenceStatistics.from_csv(sentences.read_text(encoding="utf-8")).bleu
         of_sentences.append(influences(counts, bleu))
-    n_runs = len(outcome.records)
     influence = np.array([x.var(ddof=1) / len(x) for x in of_sentences])
     return {
         "overrides": dict(RECIPES[name]),
         "rows": scores,
-        "cpu_seconds": round(spent[name] / n_runs, 2),
         "sd_of_sentences": round(math.sqrt(float(influence.mean())), 3),
-        "cpu": records.origin("cpu")["hardware"]["cpu_kind"],
     }
+
+
+def cpu_seconds(name: str, seed: int) -> float:
+    """Return the processor time of a run of a recipe's baseline, without that of the command."""
+    spent = []
+    with tempfile.TemporaryDirectory() as results:
+        for _ in ("trained", "read"):
+            before = _seconds()
+            run(name, (), [seed], Path(results), 1)
+            spent.append(_seconds() - before)
+    return spent[0] - spent[1]
 
 
 def _seconds() -> float:
