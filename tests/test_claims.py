@@ -170,6 +170,18 @@ def test_a_table_judges_by_its_own_intervals(tmp_path: Path) -> None:
     assert (first.effect, first.verdict) == (None, "cannot tell")
 
 
+def test_a_table_judges_its_claims_while_others_are_unfinished() -> None:
+    of_table, of_all = (
+        next(each for each in REGISTRATIONS if each.by_table is by_table)
+        for by_table in (True, False)
+    )
+    first, *others = of_table.experiments
+    assert {one.experiment for one in of_table.without([first]).claims} == set(others)
+    assert of_table.without([]) == of_table
+    assert not of_all.without(of_all.experiments[:1]).claims
+    assert of_all.without([]) == of_all
+
+
 def test_claims_that_their_seeds_cannot_tell_are_not_to_be_registered() -> None:
     by_title = {each.title: each for each in REGISTRATIONS}
     refused = undetectable(by_title["Single parts"], sd=1.6 * 2**0.5)
@@ -180,14 +192,25 @@ def test_claims_that_their_seeds_cannot_tell_are_not_to_be_registered() -> None:
 
 
 def test_pages_state_the_outcomes_of_the_claims() -> None:
-    files = [each.outcomes for each in REGISTRATIONS if each.outcomes.exists()]
-    outcomes = [one for file in files for one in json.loads(file.read_text("utf-8"))["claims"]]
-    counts = Counter(one["verdict"] for one in outcomes)
-    n_held, n_failed = (sum(counts[verdict] for verdict in kind) for kind in (HELD, FAILED))
+    counts: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
+    rows = set()
+    for each in REGISTRATIONS:
+        for one in json.loads(each.outcomes.read_text("utf-8"))["claims"]:
+            counts[each.by_table][one["verdict"]] += 1
+            if each.by_table and one["claim"]["measure"] == "test.test.bleu":
+                rows.add((one["claim"]["experiment"], one["claim"]["row"], one["table"]))
     page = " ".join((ROOT / "docs" / "experiments.md").read_text(encoding="utf-8").split())
-    assert f"{n_held} held, {n_failed} failed, {counts['cannot tell']} cannot be told" in page
+    stated = {}
+    for by_table, of in counts.items():
+        n_held, n_failed = (sum(of[verdict] for verdict in kind) for kind in (HELD, FAILED))
+        stated[by_table] = f"{n_held} held, {n_failed} failed, {of['cannot tell']} cannot be told"
+        assert stated[by_table] in page
+    n_told = sum(verdict != "cannot tell" for _, _, verdict in rows)
+    again = f"of the {counts[True].total()} that are judged {stated[True]}"
+    assert f"{again}, and the tables decide {n_told} of their {len(rows)} rows." in page
     findings = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
-    assert f"{n_held} of {len(outcomes)} held and {n_failed} failed" in findings
+    n_held, n_failed = (sum(counts[False][verdict] for verdict in kind) for kind in (HELD, FAILED))
+    assert f"{n_held} of {counts[False].total()} held and {n_failed} failed" in findings
 
 
 @pytest.mark.parametrize(
