@@ -69,7 +69,6 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
     "320 x 1000, no smoothing": {**HALF, "training.objective": "cross_entropy"},
     "160 x 2000, 2000 sentences": {**QUARTER, "corpus.test_size": 2000},
     "160 x 2000, lr 3e-3": CHOSEN,
-    "160 x 2000, lr 3e-3, greedy": {**CHOSEN, "decoding": "greedy"},
     "80 x 3000, lr 3e-3": {**EIGHTH, "training.steps": 3000, "training.schedule.warmup": 600},
     "80 x 4000, lr 3e-3": EIGHTH,
     "640 x 1000": {"training.steps": 1000, "training.schedule.warmup": 200},

@@ -214,7 +214,7 @@ def test_a_row_that_no_look_will_decide_is_given_up(tmp_path: Path) -> None:
     assert "0 of 2 rows are decided, 1 given up; at most 0 runs follow (0 are" in line
     table = api.report(file, results=results).table
     given_up = (
-        "given up, as 6 seeds would decide them with a probability below 5%, with 4 seeds: none"
+        "given up, as 6 seeds would decide them with a probability below 5%, with 4 seeds: “none”"
     )
     assert given_up in notes(table)["looks"]
     assert table.results is not None

@@ -22,6 +22,7 @@ from ablate.report.values import (
     measure_decimals,
     measure_name,
     number,
+    row_names,
     signed,
 )
 from ablate.wording import and_list, counted
@@ -281,9 +282,9 @@ def conclusion(rows: Sequence[str], results: Mapping[str, Results], contexts: Co
 
 def _in_all(rows: Sequence[str], words: str, every: str) -> str:
     if words == _WORDS[Verdict.CANNOT_TELL]:
-        return f"{and_list(rows, _MOST_NAMES)} cannot be told from the baseline in any context"
+        return f"{row_names(rows, _MOST_NAMES)} cannot be told from the baseline in any context"
     verb = "is" if len(rows) == 1 else "are"
-    return f"{and_list(rows, _MOST_NAMES)} {verb} {words} in {every} contexts"
+    return f"{row_names(rows, _MOST_NAMES)} {verb} {words} in {every} contexts"
 
 
 def _trends(contexts: Contexts) -> Iterator[str]:

@@ -6,13 +6,13 @@ Numbers have few digits, the same in a whole column, and a true minus.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ablate.analysis.statistics import Interval
 from ablate.config.rows import compact
 from ablate.registry import choosable
-from ablate.wording import counted
+from ablate.wording import and_list, counted
 
 MINUS = "\N{MINUS SIGN}"
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -27,6 +27,7 @@ _NAMES = {
     "chrf": "chrF",
     "bits_per_character": "bits/char",
 }
+_PRONOUNS = {"all", "any", "both", "each", "few", "half", "more", "most", "neither", "none", "some"}
 
 
 def number(value: float, decimals: int) -> str:
@@ -56,6 +57,11 @@ def percent_change(share: float) -> str:
 def of_seeds(n: int, n_seeds: int) -> str:
     """Write ``all seeds``, or how many there are of all: ``1 of 3 seeds``."""
     return "all seeds" if n == n_seeds else f"{n} of {counted(n_seeds, 'seed')}"
+
+
+def row_names(names: Sequence[str], most: int | None = None) -> str:
+    """Return names of rows for a sentence, in quotes those that would count rows in it."""
+    return and_list([f"“{name}”" if name in _PRONOUNS else name for name in names], most)
 
 
 def measure_name(metric: str) -> str:

@@ -12,7 +12,14 @@ from ablate.analysis.sequential import GIVE_UP
 from ablate.report.columns import APART, SMALL
 from ablate.report.results import Results
 from ablate.report.table import Footnote
-from ablate.report.values import BLEU_DECIMALS, LOSS_DECIMALS, measure_name, number, of_seeds
+from ablate.report.values import (
+    BLEU_DECIMALS,
+    LOSS_DECIMALS,
+    measure_name,
+    number,
+    of_seeds,
+    row_names,
+)
 from ablate.wording import and_list, counted
 
 _BLEU = measure_name("bleu")
@@ -41,9 +48,9 @@ def conclusion(results: Results) -> str:
     for row, seeds in results.diverged.items():
         diverged.setdefault(len(seeds), []).append(row)
     for n, names in diverged.items():
-        parts.append(f"{and_list(names, _MOST_NAMES)} diverged with {of_seeds(n, n_seeds)}")
+        parts.append(f"{row_names(names, _MOST_NAMES)} diverged with {of_seeds(n, n_seeds)}")
     unjudged = [row for row in rows if row not in by_bleu and row not in results.diverged]
-    parts += [f"{and_list(unjudged, _MOST_NAMES)} cannot be compared"] if unjudged else []
+    parts += [f"{row_names(unjudged, _MOST_NAMES)} cannot be compared"] if unjudged else []
     return f"By BLEU on {results.sets[0]}, {'; '.join(parts)}."
 
 
@@ -58,13 +65,13 @@ def _by_bleu(results: Results, verdicts: Mapping[str, Verdict]) -> list[str]:
     parts = []
     for verdict, (one, many) in texts.items():
         if rows := _with(verdicts, verdict):
-            parts.append(f"{and_list(rows, _MOST_NAMES)} {one if len(rows) == 1 else many}")
+            parts.append(f"{row_names(rows, _MOST_NAMES)} {one if len(rows) == 1 else many}")
     if unknown := _with(verdicts, Verdict.CANNOT_TELL):
         compared = [results.baseline, *(row for row in results.summaries if row.name in unknown)]
         is_whole = all(row.is_complete for row in compared)
         runs = counted(len(results.seeds), "seed") if is_whole else "the runs that are done"
         baseline = "it" if parts else "the baseline"
-        parts.append(f"{runs} cannot tell {and_list(unknown, _MOST_NAMES)} from {baseline}")
+        parts.append(f"{runs} cannot tell {row_names(unknown, _MOST_NAMES)} from {baseline}")
     return parts
 
 
@@ -106,7 +113,7 @@ def intervals(results: Results) -> Iterator[Footnote]:
         yield Footnote(SMALL, text, is_vital=True)
     by_bleu, by_loss = (_by_row(results, metric) for metric in (results.bleu, results.loss))
     otherwise = [
-        f"{and_list(named, _MOST_NAMES)} {'is' if len(named) == 1 else 'are'} {verdict}"
+        f"{row_names(named, _MOST_NAMES)} {'is' if len(named) == 1 else 'are'} {verdict}"
         for verdict in (Verdict.BETTER, Verdict.WORSE)
         if (named := [row for row in _with(by_loss, verdict) if by_bleu.get(row) is not verdict])
     ]
@@ -151,7 +158,7 @@ def exceptions(results: Results) -> Iterator[Footnote]:
     if texts:
         yield Footnote(APART, f"{'; '.join(texts)}.", is_vital=True)
     if compared.sharing:
-        rows = and_list(compared.sharing, _MOST_NAMES)
+        rows = row_names(compared.sharing, _MOST_NAMES)
         yield Footnote(
             "same weights",
             f"{rows}: trained to the last bit as a row above, so that the error of training is the "
@@ -169,7 +176,7 @@ def exceptions(results: Results) -> Iterator[Footnote]:
     without = [row for row, each in differences if each.simultaneous and not each.with_sentences]
     if results.n_without_sentences and without:
         texts.append(
-            f"no interval for {and_list(without)}: the counts of each sentence, which archives of "
+            f"no interval for {row_names(without)}: the counts of each sentence, which archives of "
             f"records leave out, are missing of {counted(results.n_without_sentences, 'run')}"
         )
     if texts:
@@ -234,7 +241,7 @@ def _by_seeds(rows: Mapping[str, int]) -> list[str]:
     by_seeds: dict[int, list[str]] = {}
     for row, n in rows.items():
         by_seeds.setdefault(n, []).append(row)
-    return [f"with {n} seeds: {and_list(names, _MOST_NAMES)}" for n, names in by_seeds.items()]
+    return [f"with {n} seeds: {row_names(names, _MOST_NAMES)}" for n, names in by_seeds.items()]
 
 
 def _departures(by_column: Mapping[str, Comparison], baseline: str) -> Iterator[str]:
