@@ -32,6 +32,7 @@ class Transformer(Decodable):
         self.decoder = decoder
         self.pad = pad
         self.max_len = max_len
+        self._feed_forwards = [m for m in self.modules() if isinstance(m, FeedForward)]
 
     def forward(self, src: Tensor, tgt: Tensor, losses: list[Tensor] | None = None) -> Tensor:
         """Return logits (B, T, V) for the token after each of ``tgt`` (B, T), from ``src`` (B, S).
@@ -89,9 +90,8 @@ class Transformer(Decodable):
 
     def after_update(self) -> None:
         """Let feed-forwards change what is not trained by gradients, after every update."""
-        for module in self.modules():
-            if isinstance(module, FeedForward):
-                module.after_update()
+        for feed_forward in self._feed_forwards:
+            feed_forward.after_update()
 
     @property
     def output(self) -> Output:

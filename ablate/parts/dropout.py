@@ -27,9 +27,10 @@ class ElementDropout(nn.Dropout):
     """
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
+        if not self.training or self.p == 0:
+            return input
         n_dropped = round(self.p * _STEPS)
-        uses_pytorch = input.device.type != "cpu" or n_dropped == _STEPS
-        if uses_pytorch or not self.training or n_dropped == 0:
+        if input.device.type != "cpu" or n_dropped in (0, _STEPS):
             return super().forward(input)
         n = math.prod(input.shape)
         words = torch.empty((n + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
@@ -56,7 +57,9 @@ class WordDropout(nn.Module):
 
     def forward(self, ids: Tensor, embed: Callable[[Tensor], Tensor]) -> Tensor:
         """Return the embeddings (B, T, D) of ``ids`` (B, T), some of them dropped."""
-        if self.form == "token" or not (self.training and self.rate):
+        if not (self.training and self.rate):
+            return embed(ids)
+        if self.form == "token":
             return self.tokens(embed(ids))
         draws = torch.rand(ids.shape, device=ids.device)
         if self.form == "unknown":
@@ -79,7 +82,9 @@ class HeadDropout(nn.Module):
 
     def forward(self, y: Tensor) -> Tensor:
         """Return the heads' outputs ``y`` (B, H, T, V), some of them 0."""
-        if self.form == "independent" or not (self.training and self.rate):
+        if not (self.training and self.rate):
+            return y
+        if self.form == "independent":
             return self.heads(y)
         is_kept = self._draw(y.size(0), y.size(1), y.device)
         factors = is_kept * (y.size(1) / is_kept.sum(dim=1, keepdim=True))

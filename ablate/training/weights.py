@@ -15,11 +15,12 @@ class Weights:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
+        self._parameters = list(model.parameters())  # found once: of a small step that is a share
 
     @property
     def map_location(self) -> torch.device:
         """The device to load a checkpoint to."""
-        return next(self._model.parameters()).device
+        return self._parameters[0].device
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         return self._model.named_parameters()
@@ -57,7 +58,7 @@ class Weights:
 
     def clip(self, max_norm: float) -> Tensor:
         """Scale the gradient to a norm of at most ``max_norm``; return the norm before, ()."""
-        return nn.utils.clip_grad_norm_(self._model.parameters(), max_norm)
+        return nn.utils.clip_grad_norm_(self._parameters, max_norm)
 
 
 class ShardedWeights(Weights):
