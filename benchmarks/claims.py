@@ -75,8 +75,8 @@ A registration is never changed; what we would not write again stands here.
   beam of 4; our row is smaller by the keys and values that it lacks.
 - **Narang et al. 2021**: ten of the margins are below 0.2, from single runs, where these seeds find
   many times as much. The early loss of that paper, the mean of five runs, is the better target.
-- **learned positions, longer** and **alibi, longer**, with looks: a row gets seeds until its BLEU on
-  the test set is decided, which was so after three; what it does to longer sentences needs more.
+- **learned positions, longer** and **alibi, longer**, with looks: a row gets seeds until its BLEU
+  on the test set is decided, which was so after three; what it does to longer sentences takes more.
 - **Admin and B2T** are trained at the learning rate that suits Pre-LN, at which they hardly learn;
   at a fifth of it they do ([depth_rate](../results/registered/depth_rate/table.md)).
 """

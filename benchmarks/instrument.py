@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 import records
-import same_start
 import yaml
 
 from ablate import api
@@ -127,7 +126,7 @@ def run(name: str, rows: Sequence[str], seeds: Sequence[int], results: Path, job
     preset = records.ROOT / "experiments" / "presets" / "laptop_500.yaml"
     layer: dict[str, Any] = {"extends": str(preset), "seeds": list(seeds)}
     if "same_start" in RECIPES[name].values():
-        layer["plugins"] = [str(Path(same_start.__file__))]
+        layer["plugins"] = [str(Path(__file__).with_name("same_start.py"))]
     variants = {row: dict(ROWS[row]) for row in rows}
     results.mkdir(parents=True, exist_ok=True)
     file = results / f"{name.replace(' ', '_').replace(',', '')}.yaml"
