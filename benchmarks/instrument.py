@@ -114,7 +114,7 @@ def main() -> None:
         for recipe in measured.values():
             recipe["cpu_seconds"] = round(statistics.mean(recipe.pop("of_runs").values()), 2)
         _keep(measured, chosen.output)
-    print_table(measured)
+    print_table({name: of for name, of in measured.items() if "cpu_seconds" in of})
 
 
 def _keep(measured: Mapping[str, Any], file: Path) -> None:
@@ -127,10 +127,11 @@ def run(name: str, rows: Sequence[str], seeds: Sequence[int], results: Path, job
     layer: dict[str, Any] = {"extends": str(preset), "seeds": list(seeds)}
     if "same_start" in RECIPES[name].values():
         layer["plugins"] = [str(Path(__file__).with_name("same_start.py"))]
-    variants = {row: dict(ROWS[row]) for row in rows}
+    if rows:
+        layer["variants"] = {row: dict(ROWS[row]) for row in rows}
     results.mkdir(parents=True, exist_ok=True)
     file = results / f"{name.replace(' ', '_').replace(',', '')}.yaml"
-    file.write_text(yaml.safe_dump({**layer, "variants": variants}), encoding="utf-8")
+    file.write_text(yaml.safe_dump(layer), encoding="utf-8")
     words = [word for each in _overrides(name) for word in ("--set", each)]
     command = [sys.executable, "-m", "ablate.cli", "run", str(file), *words, "--results"]
     options = ["--device", "cpu", "--no-probe", "--no-figures", "--jobs", str(jobs)]

@@ -5,21 +5,24 @@
 Each simulation is a whole experiment: rows that are decided or given up get no more seeds. A table
 is wrong if a row that equals the baseline is called better or worse at any look; a "no difference"
 is wrong if the true difference is at the edge of the band. The runs are compared with those of a
-table of all seeds for all rows. The unit is the standard deviation of a run's error.
+table of all seeds for all rows. The unit is the standard deviation of a run's error. The record is
+added to: with a larger ``--n`` the experiments that it has are not simulated again.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,11 +182,17 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--output", type=Path, default=RESULTS / "looks.json")
     chosen = parser.parse_args()
-    lines = []
+    known: dict[str, dict[str, Any]] = {}
+    if chosen.output.exists():
+        stored = json.loads(chosen.output.read_text(encoding="utf-8"))["settings"]
+        known = {f"{line['name']}, {line['rows']}": line for line in stored}
     with ProcessPoolExecutor(chosen.jobs) as pool:
         for setting in settings():
-            n, total = chosen.large if setting.rows > _LARGE else chosen.n, Outcome()
-            for part in pool.map(simulate, repeat(setting), range(n // _CHUNK)):
+            key = f"{setting.name}, {setting.rows}"
+            n = chosen.large if setting.rows > _LARGE else chosen.n
+            total = _counted(known[key], setting) if key in known else Outcome()
+            chunks = range(total.n // _CHUNK, n // _CHUNK)
+            for part in pool.map(simulate, repeat(setting), chunks):
                 total.add(part)
             n_rows, n_fixed = (
                 total.n * setting.rows,
@@ -208,8 +217,24 @@ def main() -> None:
                 f"{line['decided']:4.0%} (by all seeds {line['decided_by_all_seeds']:4.0%})  "
                 f"runs {line['runs']:4.0%}"
             )
-            lines.append(line)
-    write(chosen.output, {"band": BAND, "settings": lines, **origin("cpu")})
+            known[key] = line
+            lines = list(known.values())
+            write(chosen.output, {"band": BAND, "settings": lines, **origin("cpu")})
+
+
+def _counted(line: Mapping[str, Any], setting: Setting) -> Outcome:
+    """Return the sums that a line of the record was made from."""
+    n = line["experiments"]
+    n_rows, n_fixed = n * setting.rows, n * (setting.rows + 1) * setting.looks[-1]
+    return Outcome(
+        n=n,
+        **{name: round(line[name] * n) for name in ("wrong", "missed", "false_none")},
+        decided=round(line["decided"] * n_rows),
+        given_up=round(line["given_up"] * n_rows),
+        decided_fixed=round(line["decided_by_all_seeds"] * n_rows),
+        runs=round(line["runs"] * n_fixed),
+        at_look=[round(share * n_rows) for share in line["decided_at"]],
+    )
 
 
 if __name__ == "__main__":
