@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 import tarfile
 from collections import Counter
 from collections.abc import Iterator
@@ -25,6 +26,10 @@ from ablate.gate.reference import read
 from ablate.report.layout import FALSE_IF_ADDED
 from ablate.report.values import MINUS, NOTHING
 from tests.test_readme import PAGES, README, ROOT, committed, tables
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import instrument
 
 TEXT = " ".join(f"{README} {PAGES['experiments']}".split())
 ROUNDED_UP = 0.1
@@ -301,6 +306,18 @@ def test_rates_over_contexts_are_those_simulated() -> None:
         means = [span(lines, "mean") for lines in apart]
         assert row == [str(n), *means, span(every, "prediction"), span(every, "trend")]
         assert min(line["mean"] for line in every) > 0.945 - 3 * every[0]["error"]
+
+
+def test_recipes_and_their_errors_are_those_measured() -> None:
+    recipes = json.loads(committed("results/benchmarks/instrument.json"))["recipes"]
+    text = page("statistics.md").partition("<!-- recipes -->")[2].partition("<!-- end of")[0]
+    rows = [row.strip("|").split("|") for row in text.strip().splitlines()[2:]]
+    stated = [tuple(cell.strip() for cell in row) for row in rows]
+    assert stated == instrument.lines(recipes)
+    preset = config.load(ROOT / "experiments" / "presets" / "laptop.yaml").rows[0].spec.training
+    best = min(stated, key=lambda row: int(row[5]))[0]
+    assert best == f"{preset.batch_tokens} x {preset.steps}, lr 3e-3"
+    assert preset.schedule.options["lr"] == 3e-3
 
 
 def test_what_width_changes_is_in_its_table() -> None:
