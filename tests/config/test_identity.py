@@ -47,7 +47,7 @@ def literals(annotation: Any) -> Iterator[str]:
 
 def words() -> Iterator[str]:
     """Yield every word that a spec may say: the names of parts, and of their options' values."""
-    yield from ("sentence", "type", "drophead", "matrices")
+    yield from ("sentence", "type", "drophead", "matrices", "source")
     for parts in slots().values():
         yield from parts
         for entry in parts.values():
