@@ -272,7 +272,7 @@ def conclusion(rows: Sequence[str], results: Mapping[str, Results], contexts: Co
                 f"{words[each].removesuffix(' than the baseline')} in {and_list(names)}"
                 for each, names in by_verdict.items()
             ]
-            mixed.append(f"{row} is {and_list(parts)}")
+            mixed.append(f"{row_names([row])} is {and_list(parts)}")
     every = "both" if len(results) == 2 else f"all {len(results)}"
     parts = [_in_all(names, words[each], every) for each, names in whole.items()]
     if len(mixed) > _MOST_NAMES:
