@@ -24,7 +24,7 @@ from ablate.cli.app import app
 from ablate.errors import SpecError, StoreError
 from ablate.report import render
 from ablate.report.contexts import conclusion, metric_of
-from ablate.report.values import NOTHING, interval_text, number, signed
+from ablate.report.values import NOTHING, interval_text, number, row_names, signed
 from ablate.store import Store
 from tests.documents import assert_described
 from tests.made_up_runs import BASE, finish
@@ -186,7 +186,7 @@ def test_every_mark_is_the_verdict_of_its_context(spec: Path) -> None:
             assert verdict is not None
             assert cell.mark == marks[verdict]
             seen.add(verdict)
-            assert f"{row} " in table.conclusion
+            assert f"{row_names([row])} " in table.conclusion
     assert len(seen) > 1
 
 
