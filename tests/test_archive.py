@@ -114,7 +114,7 @@ def test_a_table_of_restored_records_is_the_original_one_or_says_what_it_lacks(
         assert render(restored.table, "csv") == render(original.table, "csv")
     notes = {note.label: note.text for note in restored.table.footnotes}
     text = (
-        "no interval for none and rms: the counts of each sentence, which archives of records "
+        "no interval for “none” and rms: the counts of each sentence, which archives of records "
         f"leave out, are missing of {n} runs."
     )
     assert notes["new sentences"].endswith(text) == bool(n)
