@@ -199,9 +199,13 @@ def _held(results: Results, compared: Comparison, n_intervals: int) -> str:
     if loss and loss.sd is not None:
         unit = "nats" if results.has_one_tokenizer else "bits per character"
         sd += f" and ± {number(loss.sd, LOSS_DECIMALS)} {unit}"
+    looks = results.looks
+    pooled = (
+        "the rows of the last look" if looks and len(set(looks.n_seeds.values())) > 1 else "rows"
+    )
     text += (
         " (row + seed + error, each row's variance moderated by the pooled one, Dunnett's "
-        f"distribution). The error of one run, pooled over rows, has a standard deviation of {sd} "
+        f"distribution). The error of one run, pooled over {pooled}, has a standard deviation of {sd} "
         f"({counted(compared.df, 'degree')} of freedom)."
     )
     least = compared.detectable
