@@ -205,8 +205,8 @@ def _held(results: Results, compared: Comparison, n_intervals: int) -> str:
     )
     text += (
         " (row + seed + error, each row's variance moderated by the pooled one, Dunnett's "
-        f"distribution). The error of one run, pooled over {pooled}, has a standard deviation of {sd} "
-        f"({counted(compared.df, 'degree')} of freedom)."
+        f"distribution). The error of one run, pooled over {pooled}, has a standard deviation of "
+        f"{sd} ({counted(compared.df, 'degree')} of freedom)."
     )
     least = compared.detectable
     if least is None:
