@@ -28,23 +28,27 @@ def test_one_look_is_a_table(n_rows: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("factors", "n"),
+    ("factors", "n_rows"),
     [
         # Pocock 1977, Biometrika 64, table 1, two-sided 5%: one constant at all looks
-        *[((c,) * n, n) for n, c in ((2, 2.178), (3, 2.289), (4, 2.361), (5, 2.413))],
+        *[((c,) * n, 1) for n, c in ((2, 2.178), (3, 2.289), (4, 2.361), (5, 2.413))],
         # O'Brien & Fleming 1979, Biometrics 35; Jennison & Turnbull 2000, table 2.3
         *[
-            (tuple(c * math.sqrt(n / k) for k in range(1, n + 1)), n)
+            (tuple(c * math.sqrt(n / k) for k in range(1, n + 1)), 1)
             for n, c in ((2, 1.977), (3, 2.004), (4, 2.024), (5, 2.040))
         ],
+        # R's lrstat 0.3.3, manual of exitprob_mams: of two rows, 2.5% to each side
+        ((3.886562, 2.748214, 2.243907), 2),
     ],
 )
-def test_published_boundaries_of_one_row_are_crossed_in_5_of_100(
-    factors: tuple[float, ...], n: int
+def test_published_boundaries_are_crossed_in_5_of_100(
+    factors: tuple[float, ...], n_rows: int
 ) -> None:
-    row = sequential._Row(1)
+    row = sequential._Row(n_rows)
     stays = 1.0
-    for look, (factor, step) in enumerate(zip(factors, sequential._walks(n).T, strict=True)):
+    for look, (factor, step) in enumerate(
+        zip(factors, sequential._walks(len(factors)).T, strict=True)
+    ):
         bound = factor * math.sqrt(2 * (look + 1))
         row.go_on(step, 1.0)
         stays = row.none_crosses(bound)
