@@ -92,6 +92,8 @@ def settings() -> list[Setting]:
             Setting("differences of the atlas", rows, of_atlas=True),
             Setting("likewise, to 20 seeds", rows, of_atlas=True, looks=MORE),
             Setting("all at the edge of the band", rows, at_edge=True),
+            Setting("no effects, to 20 seeds", rows, looks=MORE),
+            Setting(f"spreads {SPREAD} apart, to 20 seeds", rows, spread=SPREAD, looks=MORE),
         ]
     return result
 

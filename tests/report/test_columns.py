@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ablate.analysis.measures import comparisons
-from ablate.analysis.summary import TRAIN_FLOPS, summarise
+from ablate.analysis.summary import STATUSES, TRAIN_FLOPS, summarise
 from ablate.config import Experiment
 from ablate.report import FORMATS, Table, render, tabulate
 from ablate.report.columns import PARTIAL
@@ -301,3 +301,35 @@ def test_machines_get_all_that_is_published(compared: Table, whole: Table) -> No
     assert content["rows"][2]["published"] == {}
     assert "published" not in render(whole, "csv")
     assert json.loads(render(whole, "json"))["published"] is None
+
+
+def documented_columns() -> dict[str, str]:
+    """Return a regular expression for each column that docs/results.md has, by its text there."""
+    page = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
+    section = page.partition("## Tables as CSV")[2].partition("\n\nOf an experiment")[0]
+    columns = set[str]()
+    for row in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE):
+        first, *others = re.findall(r"`(.*?)`", row)
+        columns |= {first, *(key for key in others if key[0] != ".")}
+        columns |= {first.rsplit(".", key.count("."))[0] + key for key in others if key[0] == "."}
+    known = {"<metric>": r"[a-z]+\.[a-z_.]+", "<status>": "|".join(STATUSES), "<path>": r"[a-z_.]+"}
+    return {
+        column: "".join(
+            f"({known.get(piece, '[a-z_]+')})" if piece[:1] == "<" else re.escape(piece)
+            for piece in re.split("(<.*?>)", column)
+        )
+        for column in columns
+    }
+
+
+def test_the_page_on_results_has_every_column_of_a_csv(whole: Table, compared: Table) -> None:
+    columns = {
+        name
+        for each in (whole, compared)
+        for name in next(csv.reader(io.StringIO(render(each, "csv", columns=["all"]))))
+    }
+    matched = {
+        c: {n for n in columns if re.fullmatch(p, n)} for c, p in documented_columns().items()
+    }
+    assert columns == set().union(*matched.values())
+    assert {column for column, names in matched.items() if not names} == {"trial", "decided_at"}

@@ -37,27 +37,7 @@ class Csv(TableFormat):
     """A line per row, for spreadsheets; what is not known is empty.
 
     In brief (``compact``): what a row changes, the runs by status, means, BLEU and NLL with their
-    differences and intervals, sizes and speeds. ``all`` columns are
-
-    - ``row``, ``trial`` where the table is one, ``change.<path>`` (as JSON), ``runs.<status>``;
-    - for every metric ``<metric>.mean``, ``.sd`` and ``.n``; the mean of a perplexity is exp of the
-      mean NLL. Speed and memory, which are measured once for all seeds, have the mean alone;
-    - for every score and loss ``<metric>.difference`` from the baseline: ``.estimate``, ``.n`` and
-      ``.won`` (seeds that both have, and those in which the row is higher), ``.method``, ``.se``,
-      ``.df``, the ends ``.low`` and ``.high`` of the 95% interval that holds together with those of
-      all rows, ``.single.low`` and ``.single.high`` of the one that holds by itself,
-      ``.sentences.low`` and ``.sentences.high`` of the simultaneous one for new test sentences too,
-      the adjusted ``.p``, the ``.median_unbiased`` estimate of a row that a look has found to
-      differ, and ``.verdict`` where the experiment says what is negligible (of an NLL
-      per token only where all rows have one tokenizer);
-    - for a speed at which the rows took turns ``<metric>.rounds.median``, ``.sd`` and ``.n``, its
-      ``.polished`` value, and the ``.ratio`` of this to the baseline's with the ends ``.ratio.low``
-      and ``.ratio.high`` of its 95% interval;
-    - ``published.<measure>``, with ``published.source`` and ``published.note``, and how each metric
-      was computed in ``signature.<metric>``.
-
-    Of an experiment with contexts: a line per row, kind of metric and context, and under the names
-    ``(here)``, ``(mean)``, ``(new)`` and ``(trend)`` what all of them come to.
+    differences and intervals, sizes and speeds. docs/results.md has ``all`` columns.
     """
 
     name = "csv"
@@ -81,9 +61,7 @@ class Csv(TableFormat):
 class BySeed(TableFormat):
     """A line per row, seed and metric, for programs that plot.
 
-    The columns are ``row``, ``trial`` where the table is one, ``seed``, ``status``, ``metric``,
-    ``value`` and the ``signature`` of a metric that has one; a run without numbers has a line with
-    its status alone.
+    A run without numbers has a line with its status alone; docs/results.md has the columns.
     """
 
     name = "by-seed"
