@@ -9,6 +9,7 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,6 +28,7 @@ _BY_NAME = ("chaos", "ddp", "exports", "ray", "slurm")
 
 gc.set_threshold(10**5)  # to look for garbage more often takes long among so many imports
 os.environ["ABLATE_PROBE_SECONDS"] = "0"  # speeds beside other tests are worth no more rounds
+os.environ.setdefault("ABLATE_CACHE", str(Path(__file__).parents[1] / ".pytest_cache" / "ablate"))
 os.environ["ABLATE_NO_FIGURES"] = "1"  # slower than tiny runs; they have tests of their own
 
 
