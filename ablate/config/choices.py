@@ -266,6 +266,5 @@ def _with_rows(
 
 
 def _pending(row: Row, paths: Iterable[str]) -> Row:
-    """Return a row for which some values are still to be chosen."""
     changes = {**row.changes, **dict.fromkeys(paths)}
     return replace(row, changes=changes, pending=(*row.pending, *paths))

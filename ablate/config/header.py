@@ -136,7 +136,6 @@ class Measures(Frozen):
         return data
 
     def numbers(self) -> dict[str, float]:
-        """Return the numbers by name."""
         return {key: value for key, value in self if value is not None}
 
 
@@ -192,7 +191,6 @@ class Match(Frozen):
         return {"params": "parameters", "flops": "training FLOPs", "time": "training time"}[self.on]
 
     def applies_to(self, row: str) -> bool:
-        """Return whether a variant is matched."""
         return row not in self.exclude and (self.rows is None or row in self.rows)
 
 

@@ -119,7 +119,6 @@ def _parts(model: BaseModel, path: str = "") -> Iterator[tuple[str, Entry]]:
 
 @cache
 def _slots(model: type[BaseModel]) -> dict[str, PartField | None]:
-    """Return the slot of every field of a model; None for a field that chooses no part."""
     return {key: slot_of(info) for key, info in model.model_fields.items()}
 
 

@@ -34,7 +34,6 @@ class MergeSchema:
     is_completed: bool = False  # every key below that is left out is filled in before validation
 
     def at(self, key: str) -> MergeSchema:
-        """Return the schema of a key."""
         return self.children.get(key) or self.others or LEAF
 
     def has_defaults_at(self, path: Steps) -> bool:

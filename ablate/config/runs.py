@@ -51,7 +51,6 @@ class Tune:
 
     @property
     def n_candidates(self) -> int:
-        """How many points the grid has."""
         return prod(map(len, self.axes.values()))
 
     def values(self) -> dict[str, list[Any]]:
@@ -136,7 +135,6 @@ class Run:
 
     @property
     def seed(self) -> int:
-        """Return the seed."""
         return self.spec.seed
 
 

@@ -39,12 +39,10 @@ class Mark:
 
     @property
     def excerpt(self) -> str:
-        """Return the line."""
         lines = self.source.lines
         return lines[self.line - 1] if self.line <= len(lines) else ""
 
     def shifted(self, columns: int) -> Mark:
-        """Return the position so many columns to the right."""
         return replace(self, column=self.column + columns)
 
     def seen_from(self, other: Mark) -> str:
@@ -88,7 +86,6 @@ class Node:
         return self.value if isinstance(self.value, list) else []
 
     def get(self, key: str) -> Node | None:
-        """Return the node under a key, if there is one."""
         return self.value.get(key) if isinstance(self.value, dict) else None
 
     def plain(self) -> Any:
@@ -122,7 +119,6 @@ class Node:
         return node, len(path)
 
     def find(self, path: Sequence[str | int]) -> Node | None:
-        """Return the node at ``path``, if there is one."""
         node, depth = self.descend(path)
         return node if depth == len(path) else None
 
@@ -338,7 +334,6 @@ class _Reader:
 
 
 def _checked(text: str, mark: Mark, path: str) -> str:
-    """Refuse a text with a control character."""
     if control := CONTROL.search(text):
         raise UnreadableError(Mistake(mark, path, control_reason(control[0])))
     return text

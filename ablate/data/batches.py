@@ -41,7 +41,6 @@ class Encoded:
         return len(self.src)
 
     def take(self, rows: Rows) -> Encoded:
-        """Return the pairs of ``rows``, in that order."""
         return Encoded(self.src.take(rows), self.tgt.take(rows))
 
     def of_epoch(self, seed: int, epoch: int) -> Encoded:
@@ -95,7 +94,6 @@ class Batch:
     index: Tensor
 
     def to(self, device: torch.device | str) -> Batch:
-        """Return the batch on ``device``."""
         src, tgt_in, tgt_out = (
             x.to(device, non_blocking=True) for x in (self.src, self.tgt_in, self.tgt_out)
         )
@@ -174,7 +172,6 @@ class Batches:
 
     @property
     def n_per_epoch(self) -> int:
-        """Return the number of batches of every epoch."""
         return len(self._bounds) - 1
 
     def epoch(self, seed: int, epoch: int) -> list[Rows]:

@@ -95,7 +95,6 @@ def _in_train(name: str, keys: Keys, train: Keys) -> list[Fault]:
 
 
 def _numbers(is_one: NDArray[np.bool_]) -> list[int]:
-    """Return the numbers of lines, from 1."""
     return (np.flatnonzero(is_one) + 1).tolist()
 
 

@@ -98,7 +98,6 @@ class Multi30k(RemoteCorpus):
         )
 
     def _remotes(self) -> dict[tuple[str, str], Remote]:
-        """Return the file of each split and language."""
         remotes: dict[tuple[str, str], Remote] = {}
         for name in ("train", "dev", *self.tests):
             for language in (self.src, self.tgt):

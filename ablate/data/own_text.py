@@ -101,7 +101,6 @@ class OwnText(Corpus):
         """Return how many translations the sentences of a split have."""
 
     def _files(self, path: str) -> list[Path]:
-        """Return the files of a path as the experiment gives it."""
         return files_of(path)
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -133,7 +132,6 @@ class OwnText(Corpus):
         return self._option(split), str(error)
 
     def _option(self, split: str) -> str:
-        """Return the option that names the files of a split."""
         return next((x for x in (split, f"tests.{split}") if x in self._paths), "train")
 
     def _unreadable(self) -> Iterator[tuple[str, str, str]]:
@@ -166,7 +164,6 @@ class OwnText(Corpus):
         return [Fault(**each) for each in json.loads(stored)]
 
     def n_bytes(self) -> int:
-        """Return the size of all files."""
         paths = chain.from_iterable(self._paths.values())
         return sum(len(x) for path in paths for file in self._files(path) for x in pieces_of(file))
 

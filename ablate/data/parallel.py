@@ -228,7 +228,6 @@ class _Problems:
 
     @property
     def n_pairs(self) -> int:
-        """Return how many pairs have a problem."""
         return sum(map(len, self.lines.values()))
 
     def filter(self, pairs: Iterable[Numbered]) -> Iterator[tuple[str, str]]:

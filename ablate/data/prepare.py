@@ -303,7 +303,6 @@ class _Rate:
         self._next_at = self._began + _REPORT_EVERY_S
 
     def __call__(self, n: int) -> None:
-        """Count ``n`` pairs more."""
         self._n_done += n
         if (present := time.monotonic()) >= self._next_at:
             self._next_at = present + _REPORT_EVERY_S

@@ -190,7 +190,6 @@ class WordNumbers:
         return [self._numbers.setdefault(word, len(self._numbers)) for word in words]
 
     def segmentations(self) -> Ragged:
-        """Return the tokenizer's segmentation of each distinct word, (W,)."""
         return Ragged.of(list(self._numbers))
 
 

@@ -50,7 +50,6 @@ class Ragged(Sequence[Ids]):
         return self.flat[start : start + self.lengths[row]]
 
     def take(self, rows: Rows) -> Ragged:
-        """Return the sentences of ``rows``, in that order."""
         return self._pick(rows, self.lengths[rows])
 
     def cut(self, n_tokens: int) -> Ragged:
@@ -97,7 +96,6 @@ class Lines(Sequence[str]):
         self.extend(lines)
 
     def extend(self, lines: Iterable[str]) -> None:
-        """Append sentences."""
         with self._lock:
             if not self._is_at_end:
                 self._file.seek(self._ends[-1])

@@ -69,7 +69,6 @@ class TokenizerPair:
             raise DataError(f"this is not a trained tokenizer: {error}") from error
 
     def to_json(self) -> str:
-        """Return both sides as one JSON text."""
         tgt = None if self._is_joint else self._tgt.to_str()
         return json.dumps({"src": self._src.to_str(), "tgt": tgt})
 
@@ -298,7 +297,6 @@ def _bytes_of(hf: HFTokenizer) -> list[bytes]:
 
 
 def _readable(hf: HFTokenizer, ids: Sequence[int]) -> list[str]:
-    """Return the pieces of ids as a reader knows them."""
     pieces = [hf.id_to_token(i) or "" for i in ids]
     if json.loads(hf.to_str())["decoder"]["type"] != "ByteLevel":
         return pieces

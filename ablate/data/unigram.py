@@ -124,7 +124,6 @@ class _Lattice:
         ].T
 
     def drop(self, used: NDArray[np.bool_]) -> None:
-        """Remove the edges of pieces that are not in use."""
         is_used = used[self._piece]
         self._end, self._from = self._end[is_used], self._from[is_used]
         self._to, self._piece = self._to[is_used], self._piece[is_used]

@@ -30,7 +30,6 @@ class LengthLimits:
     is_exact: bool = False  # whether every translation must have exactly that many tokens
 
     def select(self, sentences: Tensor | slice) -> LengthLimits:
-        """Return the limits of a selection of the sentences."""
         return LengthLimits(self.max_lens[sentences], self.is_exact)
 
     def topk(self, log_p: Tensor, step: Tensor, k: int) -> tuple[Tensor, Tensor]:

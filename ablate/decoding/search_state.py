@@ -70,7 +70,6 @@ class SearchState(ABC):
         """Return the hypotheses of each sentence, best first."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the fields that are tensors, by name."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: x for name, x in values.items() if isinstance(x, Tensor)}
 

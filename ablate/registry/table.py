@@ -149,7 +149,6 @@ class Entry:
 
     @cached_property
     def file_paths(self) -> set[str]:
-        """Return the names of the options that hold paths of files."""
         fields = self.options.model_fields.items()
         return {name for name, field in fields if FilePaths() in field.metadata}
 

@@ -83,7 +83,6 @@ class Snapshots:
 
     @property
     def steps(self) -> list[int]:
-        """The steps of the snapshots, in order."""
         return sorted(snapshot["step"] for snapshot in self.entries)
 
     def _file(self, step: int) -> Path:
@@ -107,7 +106,6 @@ class MovingAverage:
         self.total = state or {name: torch.zeros_like(w) for name, w in weights.items()}
 
     def add(self, weights: Mapping[str, Tensor]) -> None:
-        """Add the weights after one more step."""
         totals = list(self.total.values())
         torch._foreach_lerp_(totals, [weights[name] for name in self.total], 1 - self.decay)
 

@@ -75,7 +75,6 @@ def restore(
 
 
 def _has_groups(saved: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> bool:
-    """Return whether the state of an optimizer has the groups that the optimizer has."""
     parts = saved.get("optimizers", [saved])  # of several that are combined as one
     if not all("param_groups" in part for part in parts):  # a plugin may keep what it wants
         return True

@@ -105,11 +105,9 @@ class LayerRecorder:
         self._before: dict[str, tuple[Tensor, list[Tensor]]] = {}
 
     def before_step(self, step: int) -> None:
-        """Ask the engine for the gradients of a step, if it is to be recorded."""
         self._engine.before_update = self._note if is_recorded(step) else None
 
     def after_step(self, step: int) -> None:
-        """Add the rows of a step that was asked for."""
         norm = self._engine.weights.norm
         for layer, (gradient, before) in self._before.items():
             both = zip(self._layers[layer], before, strict=True)

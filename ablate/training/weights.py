@@ -19,7 +19,6 @@ class Weights:
 
     @property
     def map_location(self) -> torch.device:
-        """The device to load a checkpoint to."""
         return self._parameters[0].device
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:

@@ -202,7 +202,6 @@ class Sampler:
         self._style = style
 
     def sentence(self) -> Sentence:
-        """Return a random sentence."""
         if self._chance(self._style.subordination):
             subordinator = self._pick(SUBORDINATORS)
             is_fronted = self._chance(0.5)
@@ -295,7 +294,6 @@ class _Sentences:
         self.is_vocabulary_open = True
 
     def take(self, n: int, kind: _Kind) -> Iterator[tuple[str, str]]:
-        """Yield ``n`` new pairs of a kind."""
         sampler = Sampler(self._random, kind.style)
         while n:
             sentence = sampler.sentence()

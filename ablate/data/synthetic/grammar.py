@@ -41,7 +41,6 @@ class Phrase:
 
     @property
     def is_plural(self) -> bool:
-        """Whether the phrase, taken alone, calls for a plural verb."""
         return self.determiner is not None and self.determiner.is_plural
 
 

@@ -58,7 +58,6 @@ class Verb:
     takes: Literal["animate", "thing", "any"] = "any"
 
     def stem_for(self, is_animate: bool) -> str:
-        """Return the stem that goes with a living or a lifeless object."""
         return self.stem if is_animate or not self.stem_of_things else self.stem_of_things
 
 

@@ -143,7 +143,6 @@ class CudaGraph(Engine):
         return work.replay().clone()
 
     def _shape(self, batch: Batch) -> tuple[int, int, int]:
-        """The rows, source tokens and target tokens of a batch's buffers."""
         n_rows, n_src = batch.src.shape
         return n_rows, min(padded_length(n_src), self.model.max_len), batch.tgt_in.size(1)
 

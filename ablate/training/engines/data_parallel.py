@@ -146,7 +146,6 @@ class GradWorker:
         return ShardResult(torch.from_numpy(losses), [x if has_x else None for x, has_x in pairs])
 
     def close(self) -> None:
-        """Kill the process."""
         self._process.kill()
         self._process.join()
         self._connection.close()

@@ -122,7 +122,6 @@ class _Update:
 def _gradient_difference(
     names: Sequence[str], own: _Gradient, eager: _Gradient, tolerance: float
 ) -> str:
-    """Return which difference exceeds its tolerance; empty if none does."""
     if not (math.isfinite(eager.loss) and math.isfinite(eager.norm)):
         return ""  # the run diverges with every engine
     if not abs(own.loss - eager.loss) <= tolerance * abs(eager.loss):
