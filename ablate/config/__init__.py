@@ -14,7 +14,6 @@ from ablate.config.experiment import ModelSpec, RunSpec, TrainingSpec
 from ablate.config.header import Match, Negligible, Published
 from ablate.config.identity import files_of, identity
 from ablate.config.inheritance import value_at
-from ablate.config.json_schema import schema
 from ablate.config.load import (
     InvalidExperimentError,
     contexts_of,
@@ -27,13 +26,12 @@ from ablate.config.load import (
 from ablate.config.messages import MistakesError
 from ablate.config.rows import BASELINE
 from ablate.config.runs import Experiment, Row, Run, Tune
-from ablate.config.tree import Mark, Mistake
+from ablate.config.tree import Mistake
 
 __all__ = [
     "BASELINE",
     "Experiment",
     "InvalidExperimentError",
-    "Mark",
     "Match",
     "Mistake",
     "MistakesError",
@@ -56,7 +54,6 @@ __all__ = [
     "load_corpus",
     "mistakes_error",
     "points_beyond",
-    "schema",
     "seeds_are_shared",
     "tuning_of",
     "unmatched",

@@ -25,19 +25,16 @@ def of_context(path: Path | str) -> tuple[Path, str | None]:
 
 def in_contexts(tree: Node) -> dict[str, Node]:
     """Return an experiment's tree in each of its contexts by name; none without contexts."""
-    section = tree.get(CONTEXTS)
     rest = replace(tree, value={key: node for key, node in tree.items() if key != CONTEXTS})
-    schema = merge_schema()
     return {
-        name: replace(merge(rest, layer, schema), start=tree.start)
-        for name, layer in (section.items() if section else ())
+        name: replace(merge(rest, layer, merge_schema()), start=tree.start)
+        for name, layer in tree.entries(CONTEXTS).items()
     }
 
 
 def paths_of_contexts(tree: Node) -> tuple[str, ...]:
     """Return the paths that some context changes."""
-    section = tree.get(CONTEXTS)
-    layers = [layer for _, layer in section.items()] if section else []
+    layers = tree.entries(CONTEXTS).values()
     return tuple(dict.fromkeys(p for layer in layers for p, _ in leaves(layer, merge_schema())))
 
 
@@ -47,8 +44,7 @@ def mistakes_of_contexts(
     contexts: Mapping[str, Experiment],
 ) -> Iterator[Mistake]:
     """Yield the mistakes of each context once; one that not all share names its context."""
-    section = tree.get(CONTEXTS)
-    layers = dict(section.items()) if section else {}
+    layers = tree.entries(CONTEXTS)
     shared = set.intersection(*map(set, of_contexts.values())) if of_contexts else set()
     for name, mistakes in of_contexts.items():
         for each in mistakes:

@@ -71,20 +71,20 @@ def read(path: Path, overrides: Sequence[str], mistakes: list[Mistake]) -> tuple
     layers += [layer for text in overrides for layer in override(text, mistakes)]
     inherited: set[str] = set()
     for layer in layers:
-        for name, row in _variants(layer).items():
+        for name, row in layer.entries("variants").items():
             if is_whole and row.value is None and name not in inherited:
                 known = no_such("row", name, sorted(inherited))
                 reason = f"leaves out a row that is not inherited: {known}"
                 mistakes.append(Mistake(row.mark, row.path, reason if inherited else _IS_EMPTY))
-        inherited |= set(_variants(layer))
+        inherited |= set(layer.entries("variants"))
     tree = _merged(_without_removed(layers))
     published = tree.get("published")
     if published and not published.get("rows") and _merged(layers).find(["published", "rows"]):
         tree = replace(tree, value={k: v for k, v in tree.items() if k != "published"})
     if not (variants := tree.get("variants")):
         return tree, is_whole
-    kept = {name: row for name, row in _variants(tree).items() if row.value is not None}
-    value = {**dict(tree.items()), "variants": replace(variants, value=kept)}
+    kept = {name: row for name, row in variants.items() if row.value is not None}
+    value = {**tree.entries(), "variants": replace(variants, value=kept)}
     return replace(tree, value=value), is_whole
 
 
@@ -106,24 +106,18 @@ def _without_removed(layers: Sequence[Node]) -> list[Node]:
     kept: list[Node] = []
     removed: set[str] = set()
     for layer in reversed(layers):
-        published, rows_node = layer.get("published"), layer.find(["published", "rows"])
-        rows = dict(rows_node.items()) if rows_node else {}
+        published, rows = layer.get("published"), layer.entries("published", "rows")
         others = {name: row for name, row in rows.items() if name not in removed}
-        if published and rows_node and len(others) < len(rows):
-            sections = {**dict(published.items()), "rows": replace(rows_node, value=others)}
-            value = {**dict(layer.items()), "published": replace(published, value=sections)}
+        if published and len(others) < len(rows):
+            sections = published.entries()
+            sections["rows"] = replace(sections["rows"], value=others)
             if not others:
                 del sections["rows"]
-            kept.append(replace(layer, value=value))
-        else:
-            kept.append(layer)
-        removed |= {name for name, row in _variants(layer).items() if row.value is None}
+            value = {**layer.entries(), "published": replace(published, value=sections)}
+            layer = replace(layer, value=value)
+        kept.append(layer)
+        removed |= {n for n, row in layer.entries("variants").items() if row.value is None}
     return kept[::-1]
-
-
-def _variants(layer: Node) -> dict[str, Node]:
-    variants = layer.get("variants")
-    return dict(variants.items()) if variants else {}
 
 
 def _label(path: Path) -> str:
@@ -163,7 +157,7 @@ def _layers(
             mistakes.append(error.mistake)
             is_whole = False
     own = prepared(root, mistakes)
-    mistakes += _different_rows(parents, removed=_variants(own))
+    mistakes += _different_rows(parents, removed=own.entries("variants"))
     return [*(layer for _, layers in parents for layer in layers), own], is_whole
 
 
@@ -173,7 +167,7 @@ def _different_rows(
     """Yield the mistakes of parents of one file that make different rows of one name."""
     first: dict[str, Node] = {}
     for at, layers in parents:
-        for name, row in _variants(_merged(layers)).items():
+        for name, row in _merged(layers).entries("variants").items():
             other = first.setdefault(name, row)
             is_removed = name in removed and removed[name].value is None
             if other.plain() != row.plain() and not is_removed:
@@ -307,7 +301,7 @@ def _section(node: Node, kind: str, mistakes: list[Mistake]) -> dict[str, Node]:
         "leave_one_out": "two changes or more, by name or in a list",
     }[kind]
     is_list = kind == "leave_one_out" and isinstance(node.value, list)
-    n_changes = len(node.elements) if is_list else len(dict(node.items()))
+    n_changes = len(node.elements if is_list else node.entries())
     if n_changes < (2 if kind == "leave_one_out" else 1):
         is_empty = kind != "leave_one_out" and node.value in (None, {})
         first = "row" if kind == "variants" else "path"

@@ -130,10 +130,9 @@ def _experiment(
     valid_rows, origins = rows(tree, mistakes)
     requested = requested_names(tree) if mistakes else [row.name for row in valid_rows[1:]]
     names = [BASELINE, *requested]
-    published = tree.find(["published", "rows"])
     mistakes += [
         Mistake(node.key, node.path, no_such("row", row, names))
-        for row, node in (published.items() if published else ())
+        for row, node in tree.entries("published", "rows").items()
         if row not in names
     ]
     if BASELINE not in origins:
@@ -186,10 +185,9 @@ def _certain_mistakes(tree: Node) -> Iterator[Mistake]:
     """Yield the mistakes of an experiment that it has whatever its missing parents hold."""
     base = {key: node for key, node in tree.items() if key in merge_schema().children}
     header = {key: node for key, node in tree.items() if key in HEADER and key != "tune"}
-    variants = tree.get("variants")
     yield from certain(RunSpec, replace(tree, value=base), merge_schema())
     yield from certain(Header, replace(tree, value=header), schema_of(Header))
-    for _, change in variants.items() if variants else ():
+    for change in tree.entries("variants").values():
         yield from certain(RunSpec, change, merge_schema())
 
 

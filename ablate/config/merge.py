@@ -6,7 +6,7 @@ its options. Which paths choose parts is read from the models of the experiment.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import get_args, get_origin
@@ -72,7 +72,7 @@ def merge(below: Node | None, above: Node, schema: MergeSchema) -> Node:
         old, new = below.get("name"), above.get("name")
         if new is not None and new.value != (old.value if old else schema.slot.default):
             return above
-        return replace(above, value={**dict(below.items()), **dict(above.items())})
+        return replace(above, value={**below.entries(), **above.entries()})
     is_replaced = any(above.get(key) for key in schema.alternatives)
     merged = {k: v for k, v in below.items() if not (is_replaced and k in schema.alternatives)}
     for key, node in above.items():
@@ -122,7 +122,7 @@ def union(one: Node, other: Node, mistakes: list[Mistake]) -> Node:
         line = one.key.line
         mistakes.append(Mistake(other.key, other.path, f"is given twice; first in line {line}"))
         return one
-    value = dict(one.items())
+    value = one.entries()
     for key, node in other.items():
         value[key] = union(value[key], node, mistakes) if key in value else node
     return replace(one, value=value)
@@ -192,8 +192,7 @@ def model_of(info: FieldInfo) -> type[BaseModel] | None:
 def marks(node: Node) -> Iterator[Mark]:
     """Yield every mark of a tree."""
     yield from (node.start, node.key)
-    children: Iterable[Node] = node.elements or dict(node.items()).values()
-    for child in children:
+    for child in (*node.elements, *node.entries().values()):
         yield from marks(child)
 
 

@@ -105,7 +105,7 @@ def _explain(details: Sequence[Any], tree: Node, schema: MergeSchema) -> list[Mi
 
 def _without(node: Node, path: list[str]) -> Node:
     head, *rest = path
-    value = dict(node.items())
+    value = node.entries()
     child = value.pop(head)
     return replace(node, value={**value, head: _without(child, rest)} if rest else value)
 

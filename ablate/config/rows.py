@@ -125,8 +125,7 @@ def _changes(base: Node, layer: Node, spec: RunSpec) -> dict[str, Any]:
 
 def _requests(tree: Node, mistakes: list[Mistake]) -> Iterator[_Request]:
     """Yield the rows; what the changes of one give twice is added to ``mistakes``."""
-    variants = tree.get("variants")
-    for name, layer in variants.items() if variants else ():
+    for name, layer in tree.entries("variants").items():
         yield _Request(name, layer.key, layer.path, layer)
     grid, one_out = tree.get("grid"), tree.get("leave_one_out")
     if grid:
@@ -137,7 +136,7 @@ def _requests(tree: Node, mistakes: list[Mistake]) -> Iterator[_Request]:
 
 def _grid(grid: Node, mistakes: list[Mistake]) -> Iterator[_Request]:
     """Yield a row for every point of the product of all axes, the last axis fastest."""
-    axes = dict(grid.items())
+    axes = grid.entries()
     for point in product(*(axis.elements for axis in axes.values())):
         pairs = zip(axes.items(), point, strict=True)
         values = {path: replace(node, key=axis.key) for (path, axis), node in pairs}

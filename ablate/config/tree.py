@@ -80,6 +80,11 @@ class Node:
         """Yield keys and nodes of a mapping; nothing for other values."""
         yield from self.value.items() if isinstance(self.value, dict) else ()
 
+    def entries(self, *path: str) -> dict[str, Node]:
+        """Return the nodes of the mapping at a path by key; empty if there is none."""
+        node = self.find(path)
+        return dict(node.items()) if node else {}
+
     @property
     def elements(self) -> list[Node]:
         """Return the nodes of a list; nothing for other values."""
@@ -190,10 +195,6 @@ def parse(source: Source, mistakes: list[Mistake], path: str = "") -> Node | Non
             mark = opening
         reason = _sentence(error, mark, source)
         raise _unreadable(source, mark.line + 1, mark.column + 1, reason) from error
-    except yaml.reader.ReaderError as error:
-        lines = text[: error.position].split("\n")
-        reason = control_reason(chr(error.character))
-        raise _unreadable(source, len(lines), len(lines[-1]) + 1, reason) from error
     except RecursionError as error:
         raise _unreadable(source, 1, 1, "is nested too deeply") from error
 

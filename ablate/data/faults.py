@@ -31,6 +31,7 @@ _SAMPLE = 10_000  # lines whose script is looked at
 _SAMPLE_PAIRS = 20_000  # of the training text, whose words tell its languages apart
 _MOST_STRANGE = 0.25  # of these pairs, above which its sides have the same words
 _KNOWN_OF = 4  # words, of which the training text has at least one
+_SAME = "have the same text on both sides"
 _OTHER = "have a {} that is in another language than the training text's"
 _MOSES = re.compile(r"@-@|&(?:apos|quot|amp|#91|#93|#124);|(?<=\w) [.?!]$")
 _UNSPACED = {"CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR"}
@@ -61,7 +62,7 @@ def faults(text: CorpusText) -> list[Fault]:
     exact, plain, same = _scanned(train)
     n_more = n_train - len(np.unique(exact))
     result = _fault("repeated_pairs", "train", n_more, n_train, "repeat an earlier pair", much=0.5)
-    result += _same_sides("train", same, n_train)
+    result += _fault("same_sides", "train", len(same), n_train, _SAME, same)
     languages = _Languages(text)
     result += languages.faults("train", train)
     in_dev = _plain_keys(text.dev)
@@ -75,7 +76,7 @@ def faults(text: CorpusText) -> list[Fault]:
                 result += _in_tokens(name, split.tgt)
             if bleu_tokenizer(text.tgt) == "13a":
                 result += _unspaced(name, split.tgt)
-        result += _same_sides(name, same, len(split))
+        result += _fault("same_sides", name, len(same), len(split), _SAME, same)
         result += languages.faults(name, split)
     return result
 
@@ -96,11 +97,6 @@ def _in_train(name: str, keys: Keys, train: Keys) -> list[Fault]:
 
 def _numbers(is_one: NDArray[np.bool_]) -> list[int]:
     return (np.flatnonzero(is_one) + 1).tolist()
-
-
-def _same_sides(name: str, rows: list[int], n_pairs: int) -> list[Fault]:
-    text = "have the same text on both sides"
-    return _fault("same_sides", name, len(rows), n_pairs, text, rows)
 
 
 class _Languages:

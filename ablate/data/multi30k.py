@@ -76,11 +76,17 @@ class Multi30k(RemoteCorpus):
                 raise ValueError(
                     f"multi30k has no {name} in {src}-{tgt}; it has {', '.join(available[2:])}"
                 )
-        super().__init__("multi30k", list(self._remotes().values()))
+        self._remotes: dict[tuple[str, str], Remote] = {}  # by split and language
+        for split in ("train", "dev", *self.tests):
+            for language in (src, tgt):
+                path = _path(form, split, language)
+                url = f"https://raw.githubusercontent.com/multi30k/dataset/{REVISION}/{path}"
+                self._remotes[split, language] = Remote(path, url, PINS[path])
+        super().__init__("multi30k", [*self._remotes.values()])
 
     def load(self) -> CorpusText:
         lines: dict[tuple[str, str], tuple[str, ...]] = {}
-        for key, remote in self._remotes().items():
+        for key, remote in self._remotes.items():
             content = b"".join(pieces_of(self.path(remote)))
             lines[key] = tuple(content.decode().removesuffix("\n").split("\n"))
         splits = {
@@ -96,15 +102,6 @@ class Multi30k(RemoteCorpus):
             tests={name: splits[name] for name in self.tests},
             is_tokenised=self.form == "tok",
         )
-
-    def _remotes(self) -> dict[tuple[str, str], Remote]:
-        remotes: dict[tuple[str, str], Remote] = {}
-        for name in ("train", "dev", *self.tests):
-            for language in (self.src, self.tgt):
-                path = _path(self.form, name, language)
-                url = f"https://raw.githubusercontent.com/multi30k/dataset/{REVISION}/{path}"
-                remotes[name, language] = Remote(path, url, PINS[path])
-        return remotes
 
 
 def _path(form: str, split: str, language: str) -> str:

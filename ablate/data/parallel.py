@@ -134,7 +134,13 @@ def unpacked(file: IO[bytes], name: str) -> Iterator[bytes]:
 
 def lines_of(pieces: Iterable[bytes]) -> Iterator[str | None]:
     """Yield the lines of a file's pieces; one that is not valid UTF-8 is None."""
-    return map(_decode, raw_lines(pieces))
+    for line in raw_lines(pieces):
+        try:
+            text = line.decode()
+        except UnicodeDecodeError:
+            yield None
+        else:
+            yield text.rstrip("\r")
 
 
 def raw_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -265,13 +271,6 @@ class _Problems:
         ratio = self._limits.max_ratio
         if ratio is not None and many > ratio * few:
             return f"one side more than {ratio:g} times as long as the other"
-        return None
-
-
-def _decode(line: bytes) -> str | None:
-    try:
-        return line.decode().rstrip("\r")
-    except UnicodeDecodeError:
         return None
 
 

@@ -227,7 +227,7 @@ def _write(
     report: Report,
 ) -> encodings.CachedCorpus:
     max_len = run.model.dims.max_len
-    short = _short_pairs(tokenizers, text.train, max_len, _Rate(len(text.train), report))
+    short = _short_pairs(tokenizers, text.train, max_len, report)
     n_pairs = writer.write("train", (encoded for _, encoded in short))
     if not n_pairs:
         raise DataError(
@@ -241,9 +241,7 @@ def _write(
                 Ragged.of(tokenizers.words_src(part.src, src)),
                 Ragged.of(tokenizers.words_tgt(part.tgt, tgt)),
             )
-            for part, _ in _short_pairs(
-                tokenizers, text.train, max_len, _Rate(len(text.train), report)
-            )
+            for part, _ in _short_pairs(tokenizers, text.train, max_len, report)
         )
         writer.write(_WORDS, words)
         writer.write(_DISTINCT, [Encoded(src.segmentations(), tgt.segmentations())])
@@ -274,55 +272,36 @@ def trained_tokenizers(choice: Choice, text: CorpusText) -> TokenizerPair:
     def train() -> str:
         return build(Tokenizer, choice, at="tokenizer").train(text).to_json()
 
-    # New ones, too, are read back, so that they are identical to cached ones.
-    path = cache_folder("tokenizers") / f"{_key(choice, text)}.json"
-    return TokenizerPair.from_json(cached(path, train))
-
-
-def _key(choice: Choice, text: CorpusText) -> str:
-    """Return a hash of everything that determines a trained tokenizer."""
     entry = lookup(Tokenizer.slot, choice.name)
-    settings = {
+    determinants = {
         "tokenizer": choice.model_dump(),
         "version": entry.version,
         "is_tokenised": text.is_tokenised,
         "library": version("tokenizers").split(".")[:2],
     }
     if entry.origin:
-        settings["plugin"] = entry.origin.identity
+        determinants["plugin"] = entry.origin.identity
     content = digest_of_lines((text.train.src, text.train.tgt))
-    return digest([json.dumps(settings, sort_keys=True), content])[:32]
-
-
-class _Rate:
-    """Reports how many pairs have been encoded, how many a second, and for how long it goes on."""
-
-    def __init__(self, n_pairs: int, report: Report) -> None:
-        self._n_pairs, self._report = n_pairs, report
-        self._n_done, self._began = 0, time.monotonic()
-        self._next_at = self._began + _REPORT_EVERY_S
-
-    def __call__(self, n: int) -> None:
-        self._n_done += n
-        if (present := time.monotonic()) >= self._next_at:
-            self._next_at = present + _REPORT_EVERY_S
-            rate = self._n_done / (present - self._began)
-            left = format_duration((self._n_pairs - self._n_done) / rate)
-            self._report(
-                f"encoding: {self._n_done:,} of {self._n_pairs:,} pairs, {rate:,.0f} a second, "
-                f"{left} left"
-            )
+    key = digest([json.dumps(determinants, sort_keys=True), content])[:32]
+    # New ones, too, are read back, so that they are identical to cached ones.
+    return TokenizerPair.from_json(cached(cache_folder("tokenizers") / f"{key}.json", train))
 
 
 def _short_pairs(
-    tokenizers: TokenizerPair, text: Bitext, max_len: int, count: Callable[[int], None]
+    tokenizers: TokenizerPair, text: Bitext, max_len: int, report: Report
 ) -> Iterator[tuple[Bitext, Encoded]]:
-    """Yield the pairs with at most ``max_len`` tokens on both sides, in blocks, and their ids.
-
-    ``count`` is called with the number of pairs of each block.
-    """
+    """Yield the pairs with at most ``max_len`` tokens on both sides, in blocks, and their ids."""
+    n_done, began = 0, time.monotonic()
+    report_at = began + _REPORT_EVERY_S
     for part, encoded in _encoded_ahead(tokenizers, text):
-        count(len(part))
+        n_done += len(part)
+        if (now := time.monotonic()) >= report_at:
+            report_at = now + _REPORT_EVERY_S
+            rate = n_done / (now - began)
+            left = format_duration((len(text) - n_done) / rate)
+            report(
+                f"encoding: {n_done:,} of {len(text):,} pairs, {rate:,.0f} a second, {left} left"
+            )
         is_short = np.maximum(encoded.src.lengths, encoded.tgt.lengths) <= max_len
         if is_short.all():
             yield part, encoded

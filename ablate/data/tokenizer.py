@@ -20,11 +20,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as HFTokenizer
 
 from ablate.data.corpus import CorpusText
-from ablate.data.segmentation import (
-    BYTES,
-    WordNumbers,
-    WordSampler,
-)
+from ablate.data.segmentation import BYTES, WordNumbers, WordSampler
 from ablate.data.sentences import Lines, Ragged
 from ablate.errors import DataError
 from ablate.hashing import digest
@@ -306,13 +302,7 @@ def _readable(hf: HFTokenizer, ids: Sequence[int]) -> list[str]:
     return [SPECIAL[i] if i < len(SPECIAL) else x for i, x in zip(ids, letters, strict=True)]
 
 
-def _bytes_as_letters() -> dict[str, int]:
-    """Return the byte that each letter of byte-level pieces stands for, as GPT-2 has them."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = (value for value in range(0x100) if value not in printable)
-    return {chr(value): value for value in printable} | {
-        chr(0x100 + i): value for i, value in enumerate(others)
-    }
-
-
-_BYTE_OF = _bytes_as_letters()
+_PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
+_OTHERS = (value for value in range(0x100) if value not in _PRINTABLE)
+_BYTE_OF = {chr(x): x for x in _PRINTABLE} | {chr(0x100 + i): x for i, x in enumerate(_OTHERS)}
+"""The byte that each letter of byte-level pieces stands for, as GPT-2 has them."""

@@ -14,6 +14,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from ablate import config
+from ablate.config.json_schema import schema
 from ablate.config.merge import MergeSchema, merge_schema
 from ablate.config.tree import parse, source_of
 from ablate.registry import slots
@@ -32,7 +33,7 @@ FILES = {"src": "en", "tgt": "de", "train": "t", "dev": "d", "tests": {"test": "
 
 @functools.cache
 def validator() -> Draft202012Validator:
-    return Draft202012Validator(config.schema())
+    return Draft202012Validator(schema())
 
 
 def is_loaded(document: Any, folder: Path) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from ablate.data.files import Files
 from ablate.data.prepare import Prepared, n_bytes_to_encode, prepare, trained_tokenizers
 from ablate.data.sentences import Ragged
 from ablate.data.subwords import BytePair
-from ablate.data.tokenizer import EOS, PAD, Tokenizer
+from ablate.data.tokenizer import EOS, PAD, Tokenizer, TokenizerPair
 from ablate.errors import DataError
 from ablate.registry import build, choose, load_plugin, temporary_registrations
 from tests.data.texts import corpus_text
@@ -390,12 +391,14 @@ def test_the_rate_of_encoding_is_reported_every_five_seconds(
 ) -> None:
     times, reports = iter((100.0, 102.0, 104.0, 105.0, 110.0, 112.0)), list[str]()
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(times)))
-    rate = module._Rate(40_000, reports.append)
-    for _ in range(5):
-        rate(4_000)
+    text = Bitext(["a"] * 20_000, ["b"] * 20_000)
+    block = Bitext(text.src[:4_000], text.tgt[:4_000])
+    ids = Ragged(np.ones(4_000, np.int32), np.ones(4_000, np.int64))
+    monkeypatch.setattr(module, "_encoded_ahead", lambda *_: [(block, Encoded(ids, ids))] * 5)
+    deque(module._short_pairs(cast(TokenizerPair, None), text, 8, reports.append), maxlen=0)
     assert reports == [
-        "encoding: 12,000 of 40,000 pairs, 2,400 a second, 0:12 left",
-        "encoding: 16,000 of 40,000 pairs, 1,600 a second, 0:15 left",
+        "encoding: 12,000 of 20,000 pairs, 2,400 a second, 0:03 left",
+        "encoding: 16,000 of 20,000 pairs, 1,600 a second, 0:02 left",
     ]
 
 

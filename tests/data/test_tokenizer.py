@@ -291,7 +291,7 @@ def test_byte_level_pairs_are_joined_in_the_order_of_training() -> None:
     pair = trained_pair("byte_bpe", corpus_text(500), vocab_size=400, joint=False)
     model = json.loads(json.loads(pair.to_json())["tgt"])["model"]
     ranks = {tuple(merge): rank for rank, merge in enumerate(model["merges"])}
-    letters = {value: letter for letter, value in tokenizer_module._bytes_as_letters().items()}
+    letters = {value: letter for letter, value in tokenizer_module._BYTE_OF.items()}
     assert set(letters) == set(range(256))
     assert set(letters.values()) == set(pre_tokenizers.ByteLevel.alphabet())
     assert [model["vocab"][letter] for letter in letters.values()]
