@@ -372,8 +372,6 @@ it is the same for all members
   model/ensemble.py  _EnsembleState.length  0 -> 1: 0
   model/ensemble.py  _EnsembleState.select  0 -> 1: 0
   model/ensemble.py  _MeanOutput.__init__  0 -> 1: 0
-torch.load refuses such a part by itself
-  training/checkpoint.py  _is_intact  False -> True: False
 it decides which of two reasons is reported
   training/engines/factory.py  _parts_of  swap the first two: (model.encoder, model.decoder)
 copies on the host have no gradient
@@ -424,7 +422,7 @@ both sides have as many lines
   data/corpus.py  Bitext.__len__  src -> *
 the name of a file in the cache
   data/prepare.py  _entry  32 -> 33: 32
-  data/prepare.py  _key  32 -> 33: 32
+  data/prepare.py  trained_tokenizers  32 -> 33: 32
 no piece is a byte
   data/subwords.py  Unigram.fit  False -> True: False
 seconds to wait for a held lock
@@ -434,7 +432,7 @@ the key only has to be the same for all sizes
 a key above all others is compared with the largest, and differs
   data/segmentation.py  DropoutSampler._ranks  1 -> 2: 1 (5)
 either order tells texts apart
-  data/prepare.py  _key  swap the first two: (text*
+  data/prepare.py  trained_tokenizers  swap the first two: (text*
 all ways share the factor
   data/segmentation.py  _with_shares  0.0 -> 1.0: 0.0
 no text has the pair of special pieces that has this key

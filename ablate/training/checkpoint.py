@@ -27,8 +27,8 @@ _BROKEN = (
     ValueError,
 )
 """What Python and `torch.load` raise for a damaged file, beside a `RuntimeError` and `OSError`."""
-_DAMAGE = ("PytorchStreamReader", "inline_container")
-"""Parts of the messages of a `RuntimeError` by which `torch.load` says that a file is damaged."""
+_DAMAGE = ("PytorchStreamReader", "inline_container", "encrypted")
+"""Parts of the messages of a `RuntimeError` that means a damaged file."""
 
 
 def save(
@@ -86,8 +86,9 @@ def _has_groups(saved: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> b
 def _load(file: Path, map_location: torch.device) -> dict[str, Any] | None:
     """Return the content of a checkpoint; None if it is damaged, and for no other error."""
     try:
-        if not _is_intact(file):
-            return None
+        with zipfile.ZipFile(file) as parts:
+            if parts.testzip() is not None:  # `torch.load` does not verify checksums
+                return None
         content: dict[str, Any] = torch.load(file, map_location=map_location, weights_only=True)
     except _BROKEN:
         return None
@@ -100,12 +101,3 @@ def _load(file: Path, map_location: torch.device) -> dict[str, Any] | None:
             return None
         raise
     return content
-
-
-def _is_intact(file: Path) -> bool:
-    """Return whether all parts have their checksums, which `torch.load` does not verify."""
-    with zipfile.ZipFile(file) as parts:
-        try:
-            return parts.testzip() is None
-        except RuntimeError:  # a part that seems to be encrypted, or packed in an unknown way
-            return False
