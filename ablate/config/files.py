@@ -128,10 +128,7 @@ def _label(path: Path) -> str:
 def _layers(
     path: Path, at: Mark, above: tuple[Path, ...], mistakes: list[Mistake]
 ) -> tuple[list[Node], bool]:
-    """Return the layers of a file, named ``at``, and of its parents, and whether none is missing.
-
-    The lowest is first; ``above`` are the files that extend it.
-    """
+    """Return the layers of a file and its parents, lowest first, and whether none is missing."""
     key = "extends" if above else ""
     try:
         real, content = path.resolve(), path.read_bytes()

@@ -174,10 +174,7 @@ def _match() -> Schema:
 
 
 def _of_slot(slot: str, parts: dict[str, Entry]) -> Schema:
-    """Return the choice of a part: its name, or its name and options, or options alone.
-
-    Options alone belong to the part that another layer names.
-    """
+    """Return the choice of a part: its name, also with options; options alone, as of a parent's."""
     by_name = [
         {
             **_object({"name": {"const": name}, **_described(entry.options, entry.cls)}),
@@ -259,10 +256,7 @@ def _without_null(schema: Schema) -> Schema:
 def _paths(
     fields: dict[str, FieldInfo], above: str = "", alternatives: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, Schema]]:
-    """Yield every dotted path of a run's spec, with the schema of its value.
-
-    Alternatives are keys that exclude each other, none of which may be null.
-    """
+    """Yield every dotted path of a run's spec, with the schema of its value."""
     for key, info in fields.items():
         path = f"{above}{key}"
         yield path, _without_null(_of_field(info)) if key in alternatives else _of_field(info)

@@ -152,12 +152,10 @@ def _path(tree: Node, detail: Any) -> tuple[str | int, ...]:
 def _is_shadowed(
     path: tuple[str | int, ...], details: list[dict[str, Any]], groups: Iterable[tuple[Any, ...]]
 ) -> bool:
-    """Return whether the mistake lies deeper: another branch of a union, or an item, fails there.
-
-    Pydantic counts the valid items of a list alone.
-    """
+    """Return whether another branch of a union, or an item, fails deeper in the value."""
     deeper = any(other[: len(path)] == path and len(other) > len(path) for other in groups)
-    return deeper and all(detail["type"] in (*_NEEDS, "too_short") for detail in details)
+    kinds = (*_NEEDS, "too_short")  # pydantic counts the valid items of a list alone
+    return deeper and all(detail["type"] in kinds for detail in details)
 
 
 def _mistake(
@@ -285,10 +283,7 @@ def _known(tree: Node, schema: MergeSchema, path: Steps) -> tuple[list[str], str
 
 
 def _paths_to(key: str, schema: MergeSchema, above: str = "") -> Iterator[tuple[str, bool]]:
-    """Yield every path that ends in ``key``, and whether it is that of an option of a part.
-
-    Choices of one stack have those of both stacks in their place.
-    """
+    """Yield every path that ends in ``key``, and whether it is that of an option of a part."""
     if schema.slot:
         parts = slots()[schema.slot.name].values()
         if any(key in part.options.model_fields for part in parts):
@@ -296,5 +291,5 @@ def _paths_to(key: str, schema: MergeSchema, above: str = "") -> Iterator[tuple[
     for name, child in schema.children.items():
         if name == key:
             yield f"{above}{name}", False
-        if not (name in SIDES and child.children):
+        if not (name in SIDES and child.children):  # whose choices are those of both stacks
             yield from _paths_to(key, child, f"{above}{name}.")

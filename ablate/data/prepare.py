@@ -26,7 +26,7 @@ from ablate.data.parallel import lines_of, pieces_of, why_unreadable
 from ablate.data.segmentation import WordNumbers
 from ablate.data.sentences import Lines, Ragged
 from ablate.data.subwords import SubwordTokenizer
-from ablate.data.tokenizer import MakeSampler, Tokenizer, TokenizerPair
+from ablate.data.tokenizer import Tokenizer, TokenizerPair
 from ablate.errors import DataError
 from ablate.hashing import digest
 from ablate.registry import Choice, build, digest_of_code, lookup
@@ -102,7 +102,7 @@ def prepare(
             "machine; call again to make the runs of the present ones"
         )
     train = splits["train"]
-    if make := _sampling(run):
+    if make := build(Tokenizer, run.tokenizer, at="tokenizer").sampling():
         distinct = splits[_DISTINCT]
         samplers = tokenizers.samplers(make, distinct.src, distinct.tgt)
         max_len = run.model.dims.max_len
@@ -134,10 +134,6 @@ def n_bytes_to_encode(run: RunSpec, fingerprint: str) -> int:
     return 0
 
 
-def _sampling(run: RunSpec) -> MakeSampler | None:
-    return build(Tokenizer, run.tokenizer, at="tokenizer").sampling()
-
-
 def _entry(run: RunSpec, fingerprint: str, translations: str) -> Path:
     """Return the folder of the ids in the cache, named by a hash of all that determines them."""
     tokenizer = lookup(Tokenizer.slot, run.tokenizer.name)
@@ -164,11 +160,7 @@ def _encoded(
     entry: Path | None,
     report: Report,
 ) -> encodings.CachedCorpus:
-    """Encode a corpus, unless another process has done so; into ``entry`` if possible.
-
-    Faults of the user's own text are looked for in a thread: the tokenizers release the lock of the
-    interpreter.
-    """
+    """Encode a corpus, unless another process has done so; into ``entry`` if possible."""
     with (
         nullcontext() if entry is None else encodings.entry_lock(entry, report),
         ThreadPoolExecutor(1) as beside,
@@ -178,7 +170,7 @@ def _encoded(
         teacher = run.training.teacher
         notes: Callable[[], tuple[str, ...]] = tuple
         if isinstance(corpus, OwnText):
-            text = corpus.read()
+            text = corpus.read()  # its faults are looked for while tokenizers release the lock
             notes = beside.submit(corpus.notes_on, text, fingerprint).result
         else:
             text = corpus.load()
@@ -205,11 +197,14 @@ def with_translations(text: Bitext, path: str) -> Bitext:
     reason = why_unreadable(Path(path))
     if reason is not None:
         raise DataError(f"training.teacher: {reason}: {path!r}")
-    lines = Lines()
-    for number, line in enumerate(lines_of(pieces_of(Path(path))), start=1):
-        if line is None:
-            raise DataError(f"training.teacher: {path}, line {number} is not valid UTF-8")
-        lines.extend([line])
+
+    def valid_lines() -> Iterator[str]:
+        for number, line in enumerate(lines_of(pieces_of(Path(path))), start=1):
+            if line is None:
+                raise DataError(f"training.teacher: {path}, line {number} is not valid UTF-8")
+            yield line
+
+    lines = Lines(valid_lines())
     if len(lines) != len(text):
         raise DataError(
             f"training.teacher: {path} has {len(lines):,} lines for {len(text):,} training pairs; "
@@ -234,7 +229,8 @@ def _write(
             f"{text.name}: no training pair has at most {max_len} tokens on both sides; "
             "raise model.dims.max_len"
         )
-    if _sampling(run):
+    tokenizer = build(Tokenizer, run.tokenizer, at="tokenizer")
+    if tokenizer.sampling():
         src, tgt = WordNumbers(), WordNumbers()
         words = (
             Encoded(
@@ -246,7 +242,7 @@ def _write(
         writer.write(_WORDS, words)
         writer.write(_DISTINCT, [Encoded(src.segmentations(), tgt.segmentations())])
     notes, n_long = [*text.notes, *more_notes()], len(text.train) - n_pairs
-    n_learned_from = build(Tokenizer, run.tokenizer).n_learned_from(len(text.train))
+    n_learned_from = tokenizer.n_learned_from(len(text.train))
     if n_learned_from < len(text.train):
         notes.append(
             f"tokenizer: learned from {n_learned_from:,} of {len(text.train):,} training pairs, "

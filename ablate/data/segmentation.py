@@ -217,10 +217,7 @@ def resampled(
 
 
 def _with_shares(edges: list[list[_Edge]]) -> list[list[_Edge]]:
-    """Return edges with their probabilities in place of their scores.
-
-    The probability of an edge is that of all ways over it, given all ways from where it begins.
-    """
+    """Return edges with, in place of a score, the share of all ways from where one begins."""
     rest = [0.0] * (len(edges) + 1)  # log of the sum over all ways from a boundary to the end
     for start in reversed(range(len(edges))):
         ways = [score + rest[end] for end, _, score in edges[start]]

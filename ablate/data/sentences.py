@@ -91,18 +91,14 @@ class Lines(Sequence[str]):
         self._file = anonymous_file()
         weakref.finalize(self, self._file.close)
         self._ends = array("q", [0])
-        self._is_at_end = True
         self._lock = threading.Lock()  # all threads share the position in the file
         self.extend(lines)
 
     def extend(self, lines: Iterable[str]) -> None:
         with self._lock:
-            if not self._is_at_end:
-                self._file.seek(self._ends[-1])
-            self._is_at_end = False
+            self._file.seek(self._ends[-1])
             for line in lines:
                 self._ends.append(self._ends[-1] + self._file.write(line.encode()))
-            self._is_at_end = True
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -138,6 +134,5 @@ class Lines(Sequence[str]):
         ends = self._ends[start : stop + 1]
         with self._lock:
             self._file.seek(ends[0])
-            self._is_at_end = False
             content = self._file.read(ends[-1] - ends[0])
         return [content[a - ends[0] : b - ends[0]].decode() for a, b in pairwise(ends)]

@@ -58,8 +58,7 @@ class SearchState(ABC):
 
         They are (B, K, S), or (B, 1, S) while all beams are equal.
         """
-        name = type(self).__name__
-        raise NotImplementedError(f"{name} has no observe_attention, but its search needs it")
+        raise NotImplementedError(f"{type(self).__name__} has no observe_attention")
 
     @abstractmethod
     def is_done(self) -> Tensor:

@@ -146,14 +146,11 @@ def temporary_registrations() -> Iterator[None]:
 
 
 def _run(plugin: Plugin, root: Path, run: Callable[[], object]) -> None:
-    """Call ``run``, which runs the code in ``root``, and mark the parts that it registers.
-
-    What it prints goes to standard error, since standard output is for results.
-    """
+    """Call ``run``, which runs the code in ``root``, and mark the parts that it registers."""
     before = _snapshot()
     old_table, _ = before
     try:
-        with redirect_stdout(sys.stderr):
+        with redirect_stdout(sys.stderr):  # standard output is for results
             run()
         new = [
             entry

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from ablate.data.synthetic import corpus
+from ablate.data.synthetic import corpus, lexicon
 from ablate.data.synthetic.corpus import Sampler, Style
 from ablate.data.synthetic.grammar import (
     Clause,
@@ -262,7 +262,7 @@ def test_an_english_sentence_has_one_translation(monkeypatch: pytest.MonkeyPatch
         "_TENSES": ("past",),
     }
     for constant, value in few.items():
-        monkeypatch.setattr(corpus, constant, value)
+        monkeypatch.setattr(corpus if constant[0] == "_" else lexicon, constant, value)
     style = Style(modifier=0.4, coordination=0.3, subordination=0.0, depth=2, max_phrases=3)
     sampler = Sampler(random.Random(0), style)
     translations: dict[str, str] = {}

@@ -15,6 +15,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from ablate.data.cache import cache_folder, cached
 from ablate.data.corpus import Bitext, Corpus, CorpusText, digest_of_lines
+from ablate.data.synthetic import lexicon
 from ablate.data.synthetic.grammar import (
     Clause,
     Group,
@@ -26,32 +27,14 @@ from ablate.data.synthetic.grammar import (
     english,
     sorelin,
 )
-from ablate.data.synthetic.lexicon import (
-    ADJECTIVES,
-    ADVERBS,
-    ANIMATES,
-    DITRANSITIVES,
-    HOMOGRAPHS,
-    INTRANSITIVES,
-    NAMES,
-    OPINIONS,
-    PLURALS,
-    PREPOSITIONS,
-    SINGULARS,
-    SUBORDINATORS,
-    TENSES,
-    THINGS,
-    TRANSITIVES,
-    Noun,
-    Tense,
-)
+from ablate.data.synthetic.lexicon import Noun, Tense
 from ablate.hashing import digest
 from ablate.registry import AddedOption, digest_of_code, register
 
 T = TypeVar("T")
 
-_TENSES: tuple[Tense, ...] = ("past", *TENSES)  # the past is twice as frequent
-_INANIMATES = THINGS + HOMOGRAPHS  # homographs are twice as frequent
+_TENSES: tuple[Tense, ...] = ("past", *lexicon.TENSES)  # the past is twice as frequent
+_INANIMATES = lexicon.THINGS + lexicon.HOMOGRAPHS  # homographs are twice as frequent
 
 _GRAMMAR_CODE = digest_of_code(Path(__file__).parent)  # as it is imported
 """The code that determines the text."""
@@ -151,11 +134,13 @@ def _n_test(size: int) -> int:
 def novel_combinations(seed: int) -> frozenset[tuple[str, str]]:
     """Return the (adjective, noun) and (verb, object) pairs of ``test_novel``: an eighth of all."""
     draw = random.Random(f"{seed} combinations").random
-    nouns = ANIMATES + THINGS
-    adjective_pairs = ((adjective.en, noun.en) for adjective, noun in product(ADJECTIVES, nouns))
+    nouns = lexicon.ANIMATES + lexicon.THINGS
+    adjective_pairs = (
+        (adjective.en, noun.en) for adjective, noun in product(lexicon.ADJECTIVES, nouns)
+    )
     verb_pairs = (
         (verb.en, noun.en)
-        for verb, noun in product(TRANSITIVES + DITRANSITIVES, nouns)
+        for verb, noun in product(lexicon.TRANSITIVES + lexicon.DITRANSITIVES, nouns)
         if verb.takes in ("any", "animate" if noun.is_animate else "thing")
     )
     return frozenset(pair for pair in chain(adjective_pairs, verb_pairs) if draw() < 1 / 8)
@@ -203,7 +188,7 @@ class Sampler:
 
     def sentence(self) -> Sentence:
         if self._chance(self._style.subordination):
-            subordinator = self._pick(SUBORDINATORS)
+            subordinator = self._pick(lexicon.SUBORDINATORS)
             is_fronted = self._chance(0.5)
             return Sentence(self._event(), False, subordinator, self._event(), is_fronted)
         if self._chance(0.12):
@@ -211,24 +196,24 @@ class Sampler:
         if not self._chance(0.12):
             return Sentence(self._event())
         subject = (self._phrase(self._person(), self._style.depth - 1),)
-        verb, tense = self._pick(OPINIONS), self._pick(_TENSES)
+        verb, tense = self._pick(lexicon.OPINIONS), self._pick(_TENSES)
         return Sentence(Clause(subject, verb, tense, content=self._event()))
 
     def _event(self, can_be_negated: bool = True) -> Clause:
         is_negated = can_be_negated and self._chance(0.15)
-        adverb = self._pick(ADVERBS) if self._chance(0.15) else None
+        adverb = self._pick(lexicon.ADVERBS) if self._chance(0.15) else None
         tense = self._pick(_TENSES)
         kind = self._random()
         if kind < 0.25:
-            verb = self._pick(INTRANSITIVES)
+            verb = self._pick(lexicon.INTRANSITIVES)
             is_animate = verb.takes == "animate" or self._chance(0.3)
             return Clause(self._group(is_animate), verb, tense, is_negated, adverb)
         subject = self._group(is_animate=True)
         if kind < 0.8:
-            verb = self._pick(TRANSITIVES)
+            verb = self._pick(lexicon.TRANSITIVES)
             is_animate = verb.takes == "animate" or (verb.takes == "any" and self._chance(0.5))
             return Clause(subject, verb, tense, is_negated, adverb, self._group(is_animate))
-        verb = self._pick(DITRANSITIVES)
+        verb = self._pick(lexicon.DITRANSITIVES)
         thing = (self._phrase(self._pick(_INANIMATES), depth=0),)
         recipient = self._phrase(self._person(), depth=0)
         has_to = self._chance(0.5)
@@ -244,8 +229,8 @@ class Sampler:
     def _phrase(self, noun: Noun, depth: int) -> Phrase:
         if not noun.plural:
             return Phrase(noun, None)
-        determiner = self._pick(SINGULARS if self._chance(0.6) else PLURALS)
-        adjective = self._pick(ADJECTIVES) if self._chance(0.35) else None
+        determiner = self._pick(lexicon.SINGULARS if self._chance(0.6) else lexicon.PLURALS)
+        adjective = self._pick(lexicon.ADJECTIVES) if self._chance(0.35) else None
         if depth < 1 or not self._chance(self._style.modifier):
             return Phrase(noun, determiner, adjective)
         return Phrase(noun, determiner, adjective, self._modifier(noun, depth - 1))
@@ -254,15 +239,17 @@ class Sampler:
         kind = self._random()
         if kind < 0.4:
             other_noun = self._noun(is_animate=self._chance(0.3))
-            return Prepositional(self._pick(PREPOSITIONS), self._phrase(other_noun, depth))
+            return Prepositional(self._pick(lexicon.PREPOSITIONS), self._phrase(other_noun, depth))
         tense = self._pick(_TENSES)
-        verb = self._pick(TRANSITIVES)
+        verb = self._pick(lexicon.TRANSITIVES)
         if kind < 0.7 and verb.takes in ("any", "animate" if noun.is_animate else "thing"):
             return Relative(verb, tense, self._phrase(self._person(), depth), head_is_object=True)
         if not noun.is_animate:
-            return Relative(self._pick(INTRANSITIVES[-2:]), tense, None, head_is_object=False)
+            return Relative(
+                self._pick(lexicon.INTRANSITIVES[-2:]), tense, None, head_is_object=False
+            )
         if kind < 0.8:
-            return Relative(self._pick(INTRANSITIVES), tense, None, head_is_object=False)
+            return Relative(self._pick(lexicon.INTRANSITIVES), tense, None, head_is_object=False)
         is_animate = verb.takes == "animate" or (verb.takes == "any" and self._chance(0.5))
         other = self._phrase(self._noun(is_animate), depth)
         return Relative(verb, tense, other, head_is_object=False)
@@ -271,7 +258,7 @@ class Sampler:
         return self._person() if is_animate else self._pick(_INANIMATES)
 
     def _person(self) -> Noun:
-        return self._pick(NAMES if self._chance(0.15) else ANIMATES)
+        return self._pick(lexicon.NAMES if self._chance(0.15) else lexicon.ANIMATES)
 
     def _chance(self, probability: float) -> bool:
         return self._random() < probability
