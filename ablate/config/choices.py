@@ -61,10 +61,8 @@ def _with_values(
 def with_match(experiment: Experiment, values: Mapping[str, int | None]) -> Experiment:
     """Return an experiment with the values that its rows are matched by.
 
-    A value is None if it is not known yet; rows without one stay as they are.
-
-    Raises:
-        MistakesError: if a row cannot have such a value.
+    A value is None if it is not known yet; rows without one stay as they are. A `MistakesError`
+    has the rows that cannot have theirs.
     """
     assert experiment.match is not None
     path, via = experiment.match.via, _via(experiment)

@@ -61,10 +61,7 @@ def read(path: Path, overrides: Sequence[str], mistakes: list[Mistake]) -> tuple
 
     Adds mistakes. Of the parents, each with its own, the right one wins over the left; then come
     the file and the overrides. A row that is null is removed, with its published numbers below.
-    Plugins are loaded.
-
-    Raises:
-        UnreadableError: if a file cannot be read.
+    Plugins are loaded. A file that cannot be read is an `UnreadableError`.
     """
     start = Mark(Source(_label(path), (), path), 1, 1)
     layers, is_whole = _layers(path, start, (), mistakes)

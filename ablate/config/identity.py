@@ -33,9 +33,6 @@ def identity(
 
     ``precision`` is that of training on this device, ``auto`` resolved; ``random_draws`` is what
     `ablate.training.engines.random_draws` returns.
-
-    Raises:
-        DataError: if a teacher's translations cannot be read.
     """
     spec = canonical(run)
     spec["training"]["precision"] = precision

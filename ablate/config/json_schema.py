@@ -210,7 +210,6 @@ def _options_of_any(parts: dict[str, Entry]) -> Schema:
 
 
 def _of_field(info: FieldInfo) -> Schema:
-    """Return the schema of one field: a choice, a mapping of fields, or a plain value."""
     slot = slot_of(info)
     if slot:
         return {"$ref": f"#/$defs/{slot.name}"}

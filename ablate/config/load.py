@@ -192,11 +192,7 @@ def _certain_mistakes(tree: Node) -> Iterator[Mistake]:
 
 
 def load_corpus(name: str, options: Sequence[str]) -> Choice:
-    """Return the choice of a corpus with some options, ``OPTION=VALUE`` each.
-
-    Raises:
-        SpecError: with every mistake of the options.
-    """
+    """Return the choice of a corpus with some options, ``OPTION=VALUE`` each, or raise mistakes."""
     mistakes: list[Mistake] = []
     start = Mark(Source("--set", ()), 1, 1)
     choice = Node({"name": Node(name, start, start)}, start, start, "corpus")

@@ -86,7 +86,6 @@ def _is_certain(detail: Any, tree: Node, schema: MergeSchema) -> bool:
 
 
 def _explain(details: Sequence[Any], tree: Node, schema: MergeSchema) -> list[Mistake]:
-    """Return the mistakes of a failed validation, each at its position."""
     groups: dict[tuple[str | int, ...], list[dict[str, Any]]] = {}
     of_keys: list[Mistake] = []
     for detail in details:

@@ -179,9 +179,7 @@ def parse(source: Source, mistakes: list[Mistake], path: str = "") -> Node | Non
     """Return the tree of a text; None if it is empty. Adds to ``mistakes``.
 
     ``path`` is that of the tree if the text begins with it and one more character, as in ``--set``.
-
-    Raises:
-        UnreadableError: if it is not YAML, or holds several documents.
+    A text that is not YAML, or holds several documents, is an `UnreadableError`.
     """
     text = "\n".join(source.lines)
     try:

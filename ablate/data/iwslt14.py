@@ -128,6 +128,5 @@ def _talk_lines(file: IO[bytes]) -> Iterator[str | None]:
 
 
 def _rows(pairs: Bitext, *, is_dev: bool) -> Bitext:
-    """Return every 23rd pair, or the others."""
     both = zip(pairs.src, pairs.tgt, strict=True)
     return Bitext.of(p for i, p in enumerate(both, 1) if (i % _DEV_EVERY == 0) == is_dev)

@@ -156,11 +156,7 @@ def raw_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def paired(name: str, src: Side, tgt: Side) -> Iterator[Numbered]:
-    """Yield each line with its number and its translation.
-
-    Raises:
-        DataError: at the end, unless both sides have as many lines, and any.
-    """
+    """Yield each line with its number and translation; a DataError at the end if sides differ."""
     n_lines = [0, 0]
 
     def counting(side: Side, i: int) -> Iterator[str | None]:
@@ -183,11 +179,7 @@ def paired(name: str, src: Side, tgt: Side) -> Iterator[Numbered]:
 
 
 def cleaned(name: str, pairs: Iterable[Numbered], limits: Limits) -> tuple[Bitext, tuple[str, ...]]:
-    """Return the good pairs of a training split, on disk, and a note about the others.
-
-    Raises:
-        DataError: if the sides do not match, no pair is good, or a side is in another encoding.
-    """
+    """Return the good pairs of a training split, on disk, and a note about the others."""
     problems = _Problems(limits)
     bitext = Bitext.on_disk(problems.filter(pairs))
     if not problems.n_pairs:
@@ -212,9 +204,7 @@ def complete(
 ) -> tuple[Bitext, tuple[str, ...]]:
     """Return all pairs of a dev or test split, and a note about the unusual ones.
 
-    Raises:
-        DataError: if the sides do not match, or a line is empty, not valid UTF-8, or has a NUL or a
-            line break: leaving pairs out would change what is measured.
+    A pair that cannot be kept is an error: leaving it out would change what is measured.
     """
     pairs = list(pairs)
     problems = _Problems(limits)

@@ -17,11 +17,7 @@ _BATCH = 10_000  # rows
 
 
 def data_files(path: Path) -> list[Path]:
-    """Return the files of a table: a file itself, or those that Hugging Face datasets has saved.
-
-    Raises:
-        DataError: if a folder holds no table, or several splits.
-    """
+    """Return the files of a table: a file itself, or those that Hugging Face datasets has saved."""
     if not path.is_dir():
         return [path]
     try:
@@ -50,9 +46,6 @@ def rows_of(
         columns: those that are needed; others may be left out.
         has_names: of TSV and CSV: the first line has the names of columns, which are otherwise
             called by their numbers from 1.
-
-    Raises:
-        DataError: with the file, the line and the column of a mistake.
     """
     match path.name.removesuffix(".gz").rpartition(".")[2]:
         case "tsv":

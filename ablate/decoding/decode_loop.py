@@ -6,6 +6,7 @@ B sentences, S source tokens, K beams per sentence.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -44,7 +45,8 @@ class DecodeLoop:
         """
         while True:
             parents = self._step()
-            remaining = self._not_done(self.search_state.is_done())
+            is_done = self.search_state.is_done().tolist()
+            remaining = [b for b, done in enumerate(is_done) if not done]
             n = len(self.sentences)
             # To reorder rows copies them anyway, so that dropping a sentence costs nothing more
             if len(remaining) > (n - 1 if parents is not None else _SHRINK_BELOW * n):
@@ -100,23 +102,17 @@ class DecodeLoop:
         The rows may have to be reordered by ``parents`` yet, as in `_reorder`.
         """
         done = sorted(set(range(len(self.sentences))) - set(remaining))
-        finished = self.search_state.select(self._tensor(done)).hypotheses()
+        index = partial(torch.tensor, dtype=torch.long, device=self.state.mask.device)
+        finished = self.search_state.select(index(done)).hypotheses()
         for b, hypotheses in zip(done, finished, strict=True):
             self.hypotheses[self.sentences[b]] = hypotheses
         if remaining:
-            sentences = self._tensor(remaining)
+            sentences = index(remaining)
             self._reorder(parents, sentences)
             self.search_state = self.search_state.select(sentences)
             self.limits = self.limits.select(sentences)
         self.sentences = [self.sentences[b] for b in remaining]
         return bool(remaining)
-
-    @staticmethod
-    def _not_done(is_done: Tensor) -> list[int]:
-        return [b for b, done in enumerate(is_done.tolist()) if not done]
-
-    def _tensor(self, indices: list[int]) -> Tensor:
-        return torch.tensor(indices, dtype=torch.long, device=self.state.mask.device)
 
 
 class CapturedDecodeLoop(DecodeLoop):
@@ -146,7 +142,7 @@ class CapturedDecodeLoop(DecodeLoop):
         self._reorder(self._step())
         is_done = self.search_state.is_done()
         while True:
-            remaining = self._not_done(is_done)
+            remaining = [b for b, done in enumerate(is_done.tolist()) if not done]
             if len(remaining) <= _RECAPTURE_BELOW * len(self.sentences):
                 if not self._drop_done(remaining):
                     return self.hypotheses

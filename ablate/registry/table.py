@@ -163,11 +163,7 @@ class Entry:
         }
 
     def choose(self, options: Mapping[str, Any]) -> Choice:
-        """Check ``options`` and fill in the defaults.
-
-        Raises:
-            pydantic.ValidationError: with the location and reason of every mistake.
-        """
+        """Check ``options`` and fill in the defaults; a `ValidationError` has every mistake."""
         checked = self.options.model_validate(dict(options))
         return Choice(name=self.name, options=checked.model_dump())
 
