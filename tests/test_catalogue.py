@@ -22,9 +22,10 @@ from ablate.measuring.counts import FlopCounter
 from ablate.model import Transformer
 from ablate.parts.dims import Dims, StackInfo
 from ablate.parts.position import Position
-from ablate.registry import register, slots, temporary_registrations
+from ablate.registry import register, slots
 from ablate.runner.check import check
 from tests import costs
+from tests.registrations import temporary_registrations
 
 pytestmark = pytest.mark.full
 

@@ -16,15 +16,9 @@ from ablate.errors import SpecError
 from ablate.parts.dims import Dims
 from ablate.parts.objective import Objective
 from ablate.parts.schedule import Schedule
-from ablate.registry import (
-    build,
-    choose,
-    load_plugin,
-    lookup,
-    slots,
-    temporary_registrations,
-)
+from ablate.registry import build, choose, load_plugin, lookup, slots
 from ablate.report import FORMATS
+from tests.registrations import temporary_registrations
 from tests.report.test_new_format import FORMAT
 
 pytestmark = pytest.mark.commands

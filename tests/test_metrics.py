@@ -18,9 +18,10 @@ from ablate.errors import DataError
 from ablate.hashing import sha256_of_file
 from ablate.parts.metric import Metric, UnavailableError
 from ablate.record import Scores
-from ablate.registry import build, choose, temporary_registrations
+from ablate.registry import build, choose
 from ablate.store import Store
 from tests.made_up_runs import EXPERIMENT, finish
+from tests.registrations import temporary_registrations
 from tests.report import made_up
 
 METRICS = "plugins: my_metric.py\nmetrics: [bleu, chrf, {name: my_metric, n: 1}]\n"

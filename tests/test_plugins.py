@@ -17,19 +17,11 @@ import pytest
 from ablate.cli.app import app
 from ablate.config import RunSpec, identity
 from ablate.config.identity import plugins_of
-from ablate.registry import (
-    Plugin,
-    PluginError,
-    adopt,
-    load_plugin,
-    lookup,
-    plugins,
-    slots,
-    temporary_registrations,
-)
+from ablate.registry import Plugin, PluginError, adopt, load_plugin, lookup, plugins, slots
 from ablate.registry.plugins import load_installed
 from ablate.runner.task import Task
 from tests.made_up_runs import BASE
+from tests.registrations import temporary_registrations
 
 pytestmark = pytest.mark.commands
 

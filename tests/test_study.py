@@ -21,8 +21,8 @@ from ablate.api import metrics
 from ablate.cli.app import app
 from ablate.config import shipped
 from ablate.errors import DataError, SpecError, StoreError
-from ablate.registry import temporary_registrations
 from tests.made_up_runs import EXPERIMENT, finished
+from tests.registrations import temporary_registrations
 from tests.runner.conftest import SMALL
 
 CHANGES = {"training.steps": 30, "model.norm.eps": 1e-6}

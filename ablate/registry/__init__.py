@@ -1,13 +1,7 @@
 """The table of parts: the class behind each name in each slot."""
 
 from ablate.registry.lookup import build, choosable, choose, label, lookup, slots
-from ablate.registry.plugins import (
-    adopt,
-    digest_of_code,
-    load_plugin,
-    plugins,
-    temporary_registrations,
-)
+from ablate.registry.plugins import adopt, digest_of_code, load_plugin, plugins
 from ablate.registry.table import (
     EXTENSIBLE,
     AddedOption,
@@ -52,5 +46,4 @@ __all__ = [
     "refusals",
     "register",
     "slots",
-    "temporary_registrations",
 ]

@@ -134,17 +134,6 @@ def without_plugins() -> Iterator[None]:
         os.environ[NO_PLUGINS] = before
 
 
-@contextmanager
-def temporary_registrations() -> Iterator[None]:
-    """Remove on leaving the parts that were registered, and the plugins loaded, within."""
-    filled_table()
-    before = _snapshot()
-    try:
-        yield
-    finally:
-        _restore(before)
-
-
 def _run(plugin: Plugin, root: Path, run: Callable[[], object]) -> None:
     """Call ``run``, which runs the code in ``root``, and mark the parts that it registers."""
     before = _snapshot()

@@ -18,9 +18,9 @@ from ablate import api
 from ablate.api.documents import DOCUMENTS
 from ablate.cli.app import app
 from ablate.errors import SpecError
-from ablate.registry import temporary_registrations
 from tests.documents import assert_described
 from tests.made_up_runs import EXPERIMENT, finished
+from tests.registrations import temporary_registrations
 
 ROOT = Path(__file__).parents[2]
 WITHOUT = {"schema", "translate", "corpora fetch", "runs show"}

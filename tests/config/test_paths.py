@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ablate import api, config
-from ablate.registry import lookup, plugins, temporary_registrations
+from ablate.registry import lookup, plugins
+from tests.registrations import temporary_registrations
 
 CORPUS = """\
 corpus:

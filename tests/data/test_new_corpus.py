@@ -9,7 +9,7 @@ import pytest
 
 from ablate import api, config
 from ablate.data.prepare import prepare
-from ablate.registry import temporary_registrations
+from tests.registrations import temporary_registrations
 
 CORPUS = '''\
 """Numbers written in words, and their digits."""

@@ -30,8 +30,9 @@ from ablate.data.sentences import Ragged
 from ablate.data.subwords import BytePair
 from ablate.data.tokenizer import EOS, PAD, Tokenizer, TokenizerPair
 from ablate.errors import DataError
-from ablate.registry import build, choose, load_plugin, temporary_registrations
+from ablate.registry import build, choose, load_plugin
 from tests.data.texts import corpus_text
+from tests.registrations import temporary_registrations
 from tests.tiny import TINY
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from ablate.errors import SpecError
-from ablate.registry import load_plugin, temporary_registrations
+from ablate.registry import load_plugin
 from ablate.report import FORMATS, Table, TableFormat, render, write_tables
+from tests.registrations import temporary_registrations
 
 SUFFIXES = ("csv", "md", "org", "tex")
 FORMAT = '''\

@@ -18,7 +18,7 @@ from ablate.data.prepare import prepare
 from ablate.data.tokenizer import PAD
 from ablate.errors import SpecError
 from ablate.model import assemble
-from ablate.registry import load_plugin, temporary_registrations
+from ablate.registry import load_plugin
 from ablate.runner import match
 from ablate.runner.match import (
     CostCounter,
@@ -31,6 +31,7 @@ from ablate.runner.match import (
 )
 from ablate.training.step import count_passes
 from tests.presets import ROOT
+from tests.registrations import temporary_registrations
 from tests.runner.conftest import SMALL
 
 TEXT = """\

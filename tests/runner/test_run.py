@@ -38,13 +38,14 @@ from ablate.errors import (
     StoppedError,
     StoreError,
 )
-from ablate.registry import load_plugin, temporary_registrations
+from ablate.registry import load_plugin
 from ablate.runner import provenance, run
 from ablate.runner.devices import Device
 from ablate.runner.run import run_one
 from ablate.runner.task import WAITING, Task
 from ablate.store import Store
 from tests.made_up_runs import EXPERIMENT
+from tests.registrations import temporary_registrations
 from tests.runner.conftest import SMALL, MakeTask, finish, small_spec, task_of
 from tests.runner.test_matching import PLUGIN
 

@@ -15,7 +15,7 @@ from ablate.config import RunSpec
 from ablate.data.batches import Batches
 from ablate.data.prepare import prepare
 from ablate.data.tokenizer import PAD
-from ablate.registry import load_plugin, temporary_registrations
+from ablate.registry import load_plugin
 from ablate.runner import probe as module
 from ablate.runner.devices import Device
 from ablate.runner.failures import TaskOutcome
@@ -35,6 +35,7 @@ from ablate.runner.probe import (
 from ablate.runner.task import ProgressListener, Task, TaskGroup
 from ablate.store import Store
 from ablate.training.ranks import ALONE
+from tests.registrations import temporary_registrations
 from tests.runner.conftest import SMALL, Clock, MakeTask, small_spec
 from tests.runner.test_matching import PLUGIN
 

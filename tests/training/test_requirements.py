@@ -16,11 +16,12 @@ from ablate.parts.norm import LayerNorm
 from ablate.parts.objective import Objective
 from ablate.parts.objective.likelihood import LabelSmoothing
 from ablate.parts.position import Position
-from ablate.registry import build, choose, lookup, register, slots, temporary_registrations
+from ablate.registry import build, choose, lookup, register, slots
 from ablate.training.engines import capturer_for, make_engine
 from ablate.training.engines.factory import batch_dependence, capture_blocker
 from ablate.training.step import StepConfig
 from tests.observed import observed_batch_dependence, observed_capture_blocker
+from tests.registrations import temporary_registrations
 from tests.tiny import PARTS, mixed, mixtures, some_batch, thin
 from tests.training.test_engines import DATA_DEPENDENT, branches_on_a_number
 
