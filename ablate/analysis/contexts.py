@@ -24,7 +24,7 @@ import numpy as np
 
 from ablate.analysis.comparison import Difference
 from ablate.analysis.dunnett import Floats, sidak_value
-from ablate.analysis.statistics import LEVEL, Interval, mean_of
+from ablate.analysis.statistics import Interval, mean_of
 
 LEAST = 3
 """Contexts from which something is said of others like them."""
@@ -55,7 +55,6 @@ def over_contexts(
     differences: Sequence[Difference | None],
     n_rows: int,
     sizes: Sequence[float] | None = None,
-    level: float = LEVEL,
 ) -> OverContexts | None:
     """Return a row's differences taken together; None if one has no estimate, or is without bound.
 
@@ -63,7 +62,6 @@ def over_contexts(
         differences: of the row, one for each of at least two contexts.
         n_rows: whose intervals hold together (Šidák).
         sizes: the number in each context that the trend is over.
-        level: the probability with which they do.
     """
     known = [each for each in differences if each is not None and each.estimate is not None]
     estimates = [each.estimate for each in known if each.estimate is not None]
@@ -72,11 +70,11 @@ def over_contexts(
         return None
     weights = np.full(n, 1 / n)
     mean = mean_of(estimates)
-    here = interval = _of_seeds(mean, weights, known, n_rows, level)
+    here = interval = _of_seeds(mean, weights, known, n_rows)
     prediction = tau = None
     if n >= LEAST:
         sd = float(np.std(estimates, ddof=1))
-        constant = sidak_value(n_rows, n - 1, level)
+        constant = sidak_value(n_rows, n - 1)
         interval = Interval.around(mean, constant * sd / math.sqrt(n))
         prediction = Interval.around(mean, constant * sd * math.sqrt(1 + 1 / n))
         errors = [each.standard_error for each in known if each.standard_error is not None]
@@ -87,21 +85,14 @@ def over_contexts(
         x = np.log2(sizes)
         slopes = (x - x.mean()) / float(((x - x.mean()) ** 2).sum())
         estimate = float(slopes @ np.array(estimates))
-        trend = Slope(estimate, _of_seeds(estimate, slopes, known, n_rows, level))
+        trend = Slope(estimate, _of_seeds(estimate, slopes, known, n_rows))
     return OverContexts(n, mean, here, interval, prediction, tau, trend)
 
 
 def _of_seeds(
-    estimate: float,
-    weights: Floats,
-    known: Sequence[Difference],
-    n_rows: int,
-    level: float,
+    estimate: float, weights: Floats, known: Sequence[Difference], n_rows: int
 ) -> Interval | None:
-    """Return the interval, of new seeds, of a weighted sum of independent differences.
-
-    The degrees of freedom are Welch and Satterthwaite's.
-    """
+    """Return Welch and Satterthwaite's interval of a weighted sum of independent differences."""
     parts = []
     for weight, each in zip(weights, known, strict=True):
         if each.standard_error is None or not each.df:
@@ -111,4 +102,4 @@ def _of_seeds(
     if not variance:
         return Interval(estimate, estimate)
     df = variance**2 / sum(part**2 / of_part for part, of_part in parts)
-    return Interval.around(estimate, sidak_value(n_rows, df, level) * math.sqrt(variance))
+    return Interval.around(estimate, sidak_value(n_rows, df) * math.sqrt(variance))

@@ -34,8 +34,8 @@ def discoveries(compared: Comparison) -> list[str]:
     return ordered[: max(passing, default=0)]
 
 
-def selection_bias(values: Values, n_best: int, *, higher_is_better: bool = True) -> float | None:
-    """Return the bias of the differences of the best rows, by leave-one-out over seeds.
+def selection_bias(values: Values, n_best: int) -> float | None:
+    """Return the bias of the differences of the best rows in a score, leaving out each seed once.
 
     The ``n_best`` rows with the largest mean over all seeds but one are selected; the bias is that
     mean less their difference in the seed left out, averaged over seeds. None if there are fewer
@@ -49,7 +49,6 @@ def selection_bias(values: Values, n_best: int, *, higher_is_better: bool = True
     table = np.array(
         [[values[row][seed] - values[baseline][seed] for seed in seeds] for row in whole]
     )
-    table = table if higher_is_better else -table
     if not np.isfinite(table).all():
         return None
     biases = []
