@@ -206,7 +206,7 @@ def test_a_missing_package_or_name_is_told_before_anything_runs(
     with pytest.raises(ModuleNotFoundError), exporting(["wandb"], store):
         pass
     with pytest.raises(SpecError, match="no tracker is called 'mlfow'; did you mean 'mlflow'"):
-        exporting(["mlfow"], store).__enter__()
+        exporting(["mlfow"], store)
 
 
 def _exported_twice(name: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> Path:

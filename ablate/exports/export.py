@@ -5,8 +5,8 @@ A failed export ends no run: the reason is printed in one sentence, and the next
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, closing, suppress
 from typing import Any
 
 from ablate.errors import SpecError, first_line
@@ -64,14 +64,12 @@ class Exports:
         write_whole(exported, version)
 
 
-@contextmanager
-def exporting(names: Sequence[str], store: Store) -> Iterator[Exports]:
-    """Yield what exports runs to the trackers of these names, into ``<results>/exports/``.
+def exporting(names: Sequence[str], store: Store) -> AbstractContextManager[Exports]:
+    """Return the exports of runs to the trackers of these names, into ``<results>/exports/``.
 
     SpecError if there is no such tracker, or if a package is missing.
     """
-    with closing(Exports({name: _exporter_class(name) for name in names}, store)) as exports:
-        yield exports
+    return closing(Exports({name: _exporter_class(name) for name in names}, store))
 
 
 class ExportingListener(ForwardingListener):
