@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablate.analysis import sentences
-from ablate.analysis.comparison import Comparison, Difference, compare
+from ablate.analysis.comparison import Comparison, compare
 from ablate.analysis.statistics import LEVEL, Interval
 from ablate.analysis.summary import Summary, trained_by
 from ablate.measuring import SentenceStatistics
@@ -137,20 +137,13 @@ def _with_new_sentences(
         pairs = [(influences[row, seed], influences[baseline, seed]) for seed in seeds]
         # all seeds have them, and sentences correspond
         is_whole = len(pairs) == each.n and len({len(of) for pair in pairs for of in pair}) == 1
-        interval = _interval(each, pairs, compared) if is_whole else None
+        interval = None
+        if is_whole and each.estimate is not None and each.standard_error is not None and each.df:
+            paired = np.stack([ours - theirs for ours, theirs in pairs])
+            error, df = sentences.crossed_error(each.standard_error, each.df, paired)
+            interval = Interval.around(each.estimate, compared.family.critical_of(df) * error)
         differences[row] = replace(each, with_sentences=interval)
     return replace(compared, differences=differences)
-
-
-def _interval(
-    each: Difference, pairs: Sequence[tuple[Floats, Floats]], compared: Comparison
-) -> Interval | None:
-    """Return the interval of a difference, from the influences of both rows by seed."""
-    if each.estimate is None or each.standard_error is None or not each.df:
-        return None
-    paired = np.stack([ours for ours, _ in pairs]) - np.stack([theirs for _, theirs in pairs])
-    error, df = sentences.crossed_error(each.standard_error, each.df, paired)
-    return Interval.around(each.estimate, compared.family.critical_of(df) * error)
 
 
 def _of_ratio(above: Floats, below: NDArray[np.int64]) -> Floats:

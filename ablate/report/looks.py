@@ -102,16 +102,11 @@ def _closed(
     """Yield the rows that need no more seeds; beside a baseline that diverged, all."""
     baseline, *rows = summaries
     for row in rows:
-        difference = compared.differences.get(row.name) if compared else None
-        if baseline.count("diverged") or row.count("diverged") or _is_decided(difference, band):
+        each = compared.differences.get(row.name) if compared else None
+        judged = verdict(each.simultaneous, band) if each else None
+        is_decided = judged not in (None, Verdict.CANNOT_TELL) or (each and each.method == "same")
+        if is_decided or baseline.count("diverged") or row.count("diverged"):
             yield row.name
-
-
-def _is_decided(difference: Difference | None, band: float) -> bool:
-    if difference is None or difference.method == "same":
-        return difference is not None
-    known = verdict(difference.simultaneous, band, higher_is_better=True)
-    return known not in (None, Verdict.CANNOT_TELL)
 
 
 def _hopeless(
