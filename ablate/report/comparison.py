@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from ablate.report.formats import render
 from ablate.report.formats.machine import json_of
 from ablate.report.results import DECODE_SPEED, MEMORY, TRAIN_SPEED, verdict_on
 from ablate.report.table import Cell, Column, Footnote, Line, Table
-from ablate.report.values import NOTHING, TIMES, number, signed
+from ablate.report.values import NOTHING, TIMES, grouped, number, signed
 from ablate.wording import and_list, counted, no_such
 from ablate.writing import csv_text
 
@@ -114,6 +114,8 @@ class Compared:
         first, *others = self.test_sets or ("",)
         bleu = f"test.{first}.bleu"
         loss = f"test.{first}.{'nll' if self.has_one_tokenizer else 'bits_per_character'}"
+        further = [loss, *(f"test.{first}.{name}" for name in self.metrics)]
+        further += [f"test.{name}.bleu" for name in others]
         samples = [row.samples.get(bleu) for row in self.rows]
         means = [
             (
@@ -125,18 +127,12 @@ class Compared:
         blocks = [
             (Column("row", "", kind="row"), [Cell(row.name) for row in self.rows]),
             *means,
-            *self._shift(bleu, first),
+            *self._shift(bleu),
             (
                 Column("verdict", "verdict", f"±{self.negligible.bleu:g} BLEU", kind="verdict"),
                 [Cell(str(self.outcome(row, bleu) or NOTHING)) for row in self.rows],
             ),
-            *self._shift(loss, first),
-            *(
-                block
-                for name in self.metrics
-                for block in self._shift(f"test.{first}.{name}", first)
-            ),
-            *(block for name in others for block in self._shift(f"test.{name}.bleu", name)),
+            *(block for metric in further for block in self._shift(metric)),
             *self._ratios(),
         ]
         columns, cells = zip(*known(blocks), strict=True)
@@ -150,7 +146,7 @@ class Compared:
             seeds=(),
             columns=columns,
             lines=tuple(lines),
-            footnotes=tuple(self._footnotes()),
+            footnotes=(*self._footnotes(), *self._causes()),
             conclusion=self._conclusion(bleu, first),
         )
 
@@ -169,7 +165,8 @@ class Compared:
             "conclusion": self.table().conclusion,
         }
 
-    def _shift(self, metric: str, test_set: str) -> list[Block]:
+    def _shift(self, metric: str) -> list[Block]:
+        test_set = metric.split(".")[1]
         name, decimals = values.measure_name(metric), values.measure_decimals(metric)
         rank = 0 if name == "BLEU" and [test_set] == list(self.test_sets[:1]) else 3
         shifts = [row.shifts.get(metric) for row in self.rows]
@@ -203,36 +200,34 @@ class Compared:
             blocks.append((Column(metric, header, detail, rank=2), cells))
         return blocks
 
-    def _footnotes(self) -> list[Footnote]:
-        notes = [
-            Footnote(
-                "Δ",
-                "after less before, of pairs of the same seed where both have it, else of means; "
-                "the intervals of a column hold together, new seeds on the same sentences; equal: "
-                "nothing differs in any bit",
-            )
-        ]
+    def _footnotes(self) -> Iterator[Footnote]:
+        yield Footnote(
+            "Δ",
+            "after less before, of pairs of the same seed where both have it, else of means; "
+            "the intervals of a column hold together, new seeds on the same sentences; equal: "
+            "nothing differs in any bit",
+        )
         if not self.has_one_tokenizer:
             text = "tokenizers differ, so that losses are compared in bits per character"
-            notes.append(Footnote("columns", text))
+            yield Footnote("columns", text)
         for metric, (before, after) in self.scored_apart.items():
             text = f"{before} before, {after} after, which is not compared"
-            notes.append(Footnote(values.measure_name(metric), text))
+            yield Footnote(values.measure_name(metric), text)
         if any(TRAIN_SPEED in row.samples for row in self.rows):
             text = "the two sides did not take turns, so that the machine may have differed too"
-            notes.append(Footnote("speed", text))
+            yield Footnote("speed", text)
+        ways = grouped((row.matched_by, row.name) for row in self.rows)
         for way, words in (("changes", "what they change"), ("name", "their names alone")):
-            names = [row.name for row in self.rows if row.matched_by == way]
-            notes += [Footnote("matched", f"{and_list(names)}: by {words}")] if names else []
-        for label, alone in zip(self.labels, self.unmatched, strict=True):
-            notes += [Footnote(f"only in {label}", and_list(alone))] if alone else []
+            if way in ways:
+                yield Footnote("matched", f"{and_list(ways[way])}: by {words}")
+        alone = zip(self.labels, self.unmatched, strict=True)
+        yield from (Footnote(f"only in {label}", and_list(rows)) for label, rows in alone if rows)
         for row in self.rows:
             if any(set(of_side) - {"done"} for of_side in row.outcomes):
                 both = (", ".join(f"{n} {s}" for s, n in side.items()) for side in row.outcomes)
-                notes.append(Footnote(row.name, " → ".join(both)))
-        return [*notes, *self._causes()]
+                yield Footnote(row.name, " → ".join(both))
 
-    def _causes(self) -> list[Footnote]:
+    def _causes(self) -> Iterator[Footnote]:
         specs = {
             row.name: "; ".join(
                 f"{path}: {values.format_value(before)} → {values.format_value(after)}"
@@ -242,19 +237,19 @@ class Compared:
         }
         if len(set(specs.values())) == 1:  # what all rows share, once
             specs = {"all rows": next(iter(specs.values()))}
-        notes = [Footnote(f"spec, {name}", text) for name, text in specs.items() if text]
-        same = [label for label, (before, after) in self.provenance.items() if before == after]
+        yield from (Footnote(f"spec, {name}", text) for name, text in specs.items() if text)
         for label, (before, after) in self.provenance.items():
-            if label not in same:
-                notes.append(Footnote(label, f"{before} → {after}"))
-        return [*notes, Footnote("the same", and_list(same))] if same else notes
+            if before != after:
+                yield Footnote(label, f"{before} → {after}")
+        if same := [label for label, (before, after) in self.provenance.items() if before == after]:
+            yield Footnote("the same", and_list(same))
 
     def _conclusion(self, metric: str, test_set: str) -> str:
         if not test_set:
             return "No row has been tested on both sides."
-        by_outcome: dict[str, list[str]] = {}
-        for row in self.rows:
-            by_outcome.setdefault(str(self.outcome(row, metric) or "without"), []).append(row.name)
+        by_outcome = grouped(
+            (str(self.outcome(row, metric) or "without"), row.name) for row in self.rows
+        )
         words = {
             "better": "better after than before",
             "worse": "worse after than before",

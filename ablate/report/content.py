@@ -262,19 +262,19 @@ def _object(results: Results, line: Line) -> RowContent:
         }
         for name, each in summary.metrics.items()
     }
-    speeds: dict[str, SpeedContent] = {}
-    for name, rounds in summary.rounds.items():
-        speed = summary.speeds[name]
-        speeds[name] = {
-            "polished": speed.value,
-            "ratio": speed.ratio,
-            "ratio_interval": _ends(speed.interval),
+    speeds: dict[str, SpeedContent] = {
+        name: {
+            "polished": summary.speeds[name].value,
+            "ratio": summary.speeds[name].ratio,
+            "ratio_interval": _ends(summary.speeds[name].interval),
             "median": rounds.median,
             "sd": rounds.sd,
             "n": rounds.n,
             "values": list(rounds.values),
             "session": rounds.session,
         }
+        for name, rounds in summary.rounds.items()
+    }
     return {
         "name": summary.name,
         "is_baseline": summary is results.baseline,

@@ -18,6 +18,7 @@ from ablate.report.table import FIRST_BELOW, Cell, Column, Contexts, Footnote, L
 from ablate.report.values import (
     NOTHING,
     format_value,
+    grouped,
     interval_text,
     measure_decimals,
     measure_name,
@@ -261,10 +262,7 @@ def conclusion(rows: Sequence[str], results: Mapping[str, Results], contexts: Co
     mixed: list[str] = []
     for row in rows:
         judged = {c: each.verdict(row, metric_of("bleu", each)) for c, each in results.items()}
-        by_verdict: dict[Verdict, list[str]] = {}
-        for context, each in judged.items():
-            if each is not None:
-                by_verdict.setdefault(each, []).append(context)
+        by_verdict = grouped((each, context) for context, each in judged.items() if each)
         if len(by_verdict) == 1 and None not in judged.values():
             whole.setdefault(next(iter(by_verdict)), []).append(row)
         elif by_verdict:

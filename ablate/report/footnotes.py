@@ -19,6 +19,7 @@ from ablate.report.values import (
     LOSS_DECIMALS,
     TIMES,
     format_value,
+    grouped,
     measure_name,
     number,
     percent_change,
@@ -65,12 +66,10 @@ def footnotes(experiment: Experiment, results: Results) -> Iterator[Footnote]:
 def execution(records: Records) -> Iterator[Footnote]:
     """Yield which rows were not executed as requested: in micro-batches, or by another engine."""
     for describe in (_micro_batching, _engine):
-        rows: dict[tuple[str, str], list[int]] = {}
-        for (row, seed), record in records.items():
-            if text := describe(record):
-                rows.setdefault((row, text), []).append(seed)
+        rows = grouped(((row, describe(each)), seed) for (row, seed), each in records.items())
         for (row, text), seeds in rows.items():
-            yield Footnote(f"{row}, {seeds_named(seeds)}", text, is_vital=True)
+            if text:
+                yield Footnote(f"{row}, {seeds_named(seeds)}", text, is_vital=True)
 
 
 def _budget(rows: Sequence[Summary]) -> str:
@@ -226,9 +225,8 @@ def _partial(results: Results) -> Iterator[Footnote]:
 
 def _reasons(summaries: Sequence[Summary]) -> Iterator[Footnote]:
     for summary in summaries:
-        reasons: dict[tuple[str, str], list[int]] = {}
-        for seed, reason in summary.errors.items():
-            reasons.setdefault((summary.outcomes[seed], reason), []).append(seed)
+        errors = summary.errors.items()
+        reasons = grouped(((summary.outcomes[seed], reason), seed) for seed, reason in errors)
         for (status, reason), seeds in reasons.items():
             text = " ".join(reason.split())
             if len(text) > _MOST_CHARACTERS:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ablate.console import Console
 from ablate.gate.check import CheckVerdict
+from ablate.report.values import grouped
 from ablate.wording import counted
 
 _WIDE = 1000  # for a pipe, where nothing need be folded
@@ -38,10 +39,7 @@ def gate_text(
     out = io.StringIO()
     console = Console(file=out, width=width or _WIDE, force_terminal=is_coloured, highlight=False)
     console.print(grid)
-    checks: dict[str, list[str]] = {}  # by remark: each is made once
-    for verdict in verdicts:
-        for text in verdict.remarks:
-            checks.setdefault(text, []).append(verdict.check)
+    checks = grouped((text, each.check) for each in verdicts for text in each.remarks)
     shared = (f"{', '.join(names)}: {text}" for text, names in checks.items())
     for text in (*shared, *remarks):
         console.print(Text(text))

@@ -14,7 +14,7 @@ import numpy as np
 from ablate.analysis.sentences import chrf
 from ablate.errors import DamagedFileWarning, StoreError
 from ablate.report.results import Details
-from ablate.report.values import number
+from ablate.report.values import grouped, number
 from ablate.store import read_translations, translations_file
 from ablate.wording import and_list, counted
 
@@ -164,9 +164,7 @@ def _introduction(
 
 def _article(sentence: _Sentence) -> str:
     """Return one sentence; rows that translate alike stand together, the baseline's first."""
-    groups: dict[str, list[str]] = {}
-    for row, text in sentence.texts.items():
-        groups.setdefault(text, []).append(row)
+    groups = grouped((text, row) for row, text in sentence.texts.items())
     baseline = next(iter(groups))
     terms = [("source", escape(sentence.source))]
     terms += [("reference", escape(text)) for text in dict.fromkeys(sentence.references)]

@@ -6,8 +6,8 @@ Numbers have few digits, the same in a whole column, and a true minus.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from ablate.analysis.statistics import Interval
 from ablate.config.rows import compact
@@ -27,6 +27,7 @@ _NAMES = {
     "chrf": "chrF",
     "bits_per_character": "bits/char",
 }
+Key, Value = TypeVar("Key"), TypeVar("Value")
 _PRONOUNS = {"all", "any", "both", "each", "few", "half", "more", "most", "neither", "none", "some"}
 
 
@@ -57,6 +58,14 @@ def percent_change(share: float) -> str:
 def of_seeds(n: int, n_seeds: int) -> str:
     """Write ``all seeds``, or how many there are of all: ``1 of 3 seeds``."""
     return "all seeds" if n == n_seeds else f"{n} of {counted(n_seeds, 'seed')}"
+
+
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """Return the values of each key, in the order of the pairs."""
+    groups: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def row_names(names: Sequence[str], most: int | None = None) -> str:

@@ -15,6 +15,7 @@ from ablate.report.table import Footnote
 from ablate.report.values import (
     BLEU_DECIMALS,
     LOSS_DECIMALS,
+    grouped,
     measure_name,
     number,
     of_seeds,
@@ -44,9 +45,7 @@ def conclusion(results: Results) -> str:
         return "With one seed no difference can be told from chance: no verdicts."
     by_bleu = _by_row(results, results.bleu)
     parts = _by_bleu(results, by_bleu)
-    diverged: dict[int, list[str]] = {}
-    for row, seeds in results.diverged.items():
-        diverged.setdefault(len(seeds), []).append(row)
+    diverged = grouped((len(seeds), row) for row, seeds in results.diverged.items())
     for n, names in diverged.items():
         parts.append(f"{row_names(names, _MOST_NAMES)} diverged with {of_seeds(n, n_seeds)}")
     unjudged = [row for row in rows if row not in by_bleu and row not in results.diverged]
@@ -242,9 +241,7 @@ def looked_at(results: Results) -> Iterator[Footnote]:
 
 
 def _by_seeds(rows: Mapping[str, int]) -> list[str]:
-    by_seeds: dict[int, list[str]] = {}
-    for row, n in rows.items():
-        by_seeds.setdefault(n, []).append(row)
+    by_seeds = grouped((n, row) for row, n in rows.items())
     return [f"with {n} seeds: {row_names(names, _MOST_NAMES)}" for n, names in by_seeds.items()]
 
 
@@ -255,16 +252,13 @@ def _departures(by_column: Mapping[str, Comparison], baseline: str) -> Iterator[
     }
     of_baseline = [name for name in departing if baseline in by_column[name].departed]
     if of_baseline:
-        marked = [name for name, each in by_column.items() if _rows_by(each, "paired")]
-        of_columns = "" if marked == [_BLEU] else f" of {and_list(of_baseline)}"
+        of_columns = "" if list(departing) == [_BLEU] else f" of {and_list(of_baseline)}"
         yield (
             "the baseline's spread over seeds departs from that of the rows (F test at 0.1%), so "
             f"that every interval{of_columns} is of the row's own paired differences"
         )
-    columns: dict[str, list[str]] = {}
-    for name, of_column in departing.items():
-        for row in of_column if name not in of_baseline else ():
-            columns.setdefault(row, []).append(name)
+    others = {name: rows for name, rows in departing.items() if name not in of_baseline}
+    columns = grouped((row, name) for name, rows in others.items() for row in rows)
     if columns:
         is_bleu_alone = list(departing) == [_BLEU]
         rows = [r if is_bleu_alone else f"{r} ({and_list(names)})" for r, names in columns.items()]

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from ablate.measuring.attention import AttentionMap, Similarity
 from ablate.report.figures.style import COLOURS, DASHES, FAINT, INK, SOFT, Drawing, look
+from ablate.report.values import grouped
 
 _PER_LINE = 4
 _INCHES = 0.17  # of a token
@@ -66,9 +67,7 @@ def draw_attention(each: AttentionMap) -> Drawing:
 
 def draw_similarities(similarities: Sequence[Similarity]) -> Drawing:
     """Draw what encodings make of distance: a panel for each side and kind, a line per head."""
-    groups: dict[tuple[str, str], list[Similarity]] = {}
-    for each in similarities:
-        groups.setdefault((each.side, each.kind), []).append(each)
+    groups = grouped(((each.side, each.kind), each) for each in similarities)
     with look():
         figure = Figure(figsize=(3.4 * len(groups) + 0.4, 2.8), layout="constrained")
         panels = figure.subplots(1, len(groups), squeeze=False).flatten()

@@ -8,6 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ablate.analysis.comparison import Difference
 from ablate.analysis.measures import Verdict
 from ablate.analysis.statistics import Interval
 from ablate.report.contexts import metric_of, verdict_over
@@ -15,7 +16,7 @@ from ablate.report.figures import style
 from ablate.report.figures.differences import FACES
 from ablate.report.figures.style import Drawing, add_legend, draw_grid, look, panel_title
 from ablate.report.results import Results
-from ablate.report.table import Table
+from ablate.report.table import Contexts, Table
 
 _TITLE = "Differences from each context's baseline, in BLEU"
 _LEGEND = (
@@ -32,7 +33,7 @@ def draw_contexts(table: Table) -> Drawing | None:
     assert contexts is not None, "it is the overview of some"
     results = {name: each.results for name, each in contexts.tables.items() if each.results}
     rows = [line.summary.name for line in table.lines[1:]]
-    numbers = [line for row in rows for line in _numbers(row, table, results)]
+    numbers = [line for row in rows for line in _numbers(row, contexts, results)]
     if not any(line["difference"] is not None for line in numbers):
         return None
     n_wide = min(len(rows), style.PANELS_PER_LINE)
@@ -60,40 +61,30 @@ def _range(lines: list[dict[str, Any]]) -> tuple[float, float]:
     return min(ends) - room, max(ends) + room
 
 
-def _numbers(row: str, table: Table, results: dict[str, Results]) -> list[dict[str, Any]]:
+def _numbers(row: str, contexts: Contexts, results: dict[str, Results]) -> list[dict[str, Any]]:
     """Return the lines of one row: of each context, and of all."""
-    lines = []
+    known: list[tuple[str, float | None, Interval | None, Interval | None, Verdict | None]] = []
     for name, each in results.items():
-        difference = each.difference(row, metric_of("bleu", each))
-        judged = each.verdict(row, metric_of("bleu", each))
-        estimate = difference.estimate if difference else None
-        interval = difference.simultaneous if difference else None
-        lines.append(_line(row, name, estimate, interval, judged))
-    assert table.contexts is not None, "it is the overview of some"
-    if over := table.contexts.over["bleu"].get(row):
+        metric = metric_of("bleu", each)
+        difference = each.difference(row, metric) or Difference(None, 0, 0, "none")
+        interval, judged = difference.simultaneous, each.verdict(row, metric)
+        known.append((name, difference.estimate, interval, None, judged))
+    if over := contexts.over["bleu"].get(row):
         judged = verdict_over("bleu", over.interval, next(iter(results.values())))
-        lines.append(_line(row, _ALL, over.mean, over.interval, judged, over.prediction))
-    return lines
-
-
-def _line(
-    row: str,
-    context: str,
-    estimate: float | None,
-    interval: Interval | None,
-    judged: Verdict | None,
-    prediction: Interval | None = None,
-) -> dict[str, Any]:
-    return {
-        "row": row,
-        "context": context,
-        "difference": estimate,
-        "low": interval and interval.low,
-        "high": interval and interval.high,
-        "prediction.low": prediction and prediction.low,
-        "prediction.high": prediction and prediction.high,
-        "verdict": judged and str(judged),
-    }
+        known.append((_ALL, over.mean, over.interval, over.prediction, judged))
+    return [
+        {
+            "row": row,
+            "context": context,
+            "difference": estimate,
+            "low": interval and interval.low,
+            "high": interval and interval.high,
+            "prediction.low": prediction and prediction.low,
+            "prediction.high": prediction and prediction.high,
+            "verdict": judged and str(judged),
+        }
+        for context, estimate, interval, prediction, judged in known
+    ]
 
 
 def _panel(axes: Axes, row: str, lines: list[dict[str, Any]], results: dict[str, Results]) -> None:

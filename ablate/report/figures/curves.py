@@ -18,6 +18,7 @@ from ablate.config import Experiment
 from ablate.errors import StoreError
 from ablate.report.figures import style
 from ablate.report.figures.style import Drawing, add_legend, draw_grid, look, panel_title
+from ablate.report.values import grouped
 
 _N_WINDOWS = 50  # of the training loss, which is noisy
 _LABEL_GAP = 11.0  # points between the names of two rows
@@ -165,10 +166,10 @@ def _windowed(seeds: Mapping[int, Points]) -> dict[int, Points]:
     width = max(1, math.ceil(last / _N_WINDOWS))
     windowed = {}
     for seed, points in seeds.items():
-        windows: dict[float, list[float]] = {}
-        for step, value in points.items():
-            end = min(math.ceil(step / width) * width, max(points))  # a curve ends where it ended
-            windows.setdefault(end, []).append(value)
+        end = max(points)  # a curve ends where it ended
+        windows = grouped(
+            (min(math.ceil(step / width) * width, end), value) for step, value in points.items()
+        )
         windowed[seed] = {step: sum(values) / len(values) for step, values in windows.items()}
     return windowed
 

@@ -19,7 +19,7 @@ from ablate.config.rows import labels
 from ablate.report.columns import changed_paths
 from ablate.report.figures.style import INK, SOFT, Drawing, add_legend, look
 from ablate.report.results import Results
-from ablate.report.values import format_value, signed
+from ablate.report.values import format_value, grouped, signed
 
 _TITLE = "Interactions: what two changes do together beyond the sum of both"
 _LEGEND = (
@@ -59,9 +59,7 @@ def draw_interactions(experiment: Experiment, results: Results) -> Drawing | Non
     metric = results.bleu or ""
     scores = {s.name: s.metrics[metric].values for s in results.summaries if metric in s.metrics}
     estimates = [interaction(cell.rows, scores, compared, len(cells)) for cell in cells]
-    by_pair: dict[tuple[str, str], _Pair] = {}
-    for cell, estimate in zip(cells, estimates, strict=True):
-        by_pair.setdefault(cell.paths, []).append((cell, estimate))
+    by_pair = grouped((c.paths, (c, each)) for c, each in zip(cells, estimates, strict=True))
     sizes = (abs(each.estimate) for each in estimates if each and each.differs_from_0)
     largest = max(sizes, default=1)
     with look():

@@ -82,12 +82,11 @@ class BySeed(TableFormat):
             for seed, status in summary.outcomes.items():
                 run = {"row": summary.name, **_trial(table), "seed": seed, "status": status}
                 known = [name for name, each in summary.metrics.items() if seed in each.values]
-                for name in known:
-                    measured = {"metric": name, "value": summary.metrics[name].values[seed]}
-                    signature = signatures.get(name.rpartition(".")[2])
-                    lines.append({**run, **measured, "signature": signature})
-                if not known:
-                    lines.append({**run, "metric": None, "value": None, "signature": None})
+                for name in known or (None,):
+                    value = summary.metrics[name].values[seed] if name else None
+                    signature = signatures.get(name.rpartition(".")[2]) if name else None
+                    measured = {"metric": name, "value": value, "signature": signature}
+                    lines.append({**run, **measured})
         return lines
 
 

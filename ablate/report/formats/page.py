@@ -272,16 +272,15 @@ def _runs(details: Details) -> str:
         for seed, status in summary.outcomes.items():
             record = details.records.get((summary.name, seed), {})
             hash_ = f"<code>{escape(str(record.get('hash', NOTHING)))}</code>"
-            texts = [("", str(seed)), ("", status), ("", hash_)]
+            cells = [f"<td>{text}</td>" for text in (seed, status, hash_)]
             for metric in measures:
                 known = summary.metrics.get(metric)
                 value = known.values.get(seed) if known else None
                 decimals = _DECIMALS.get(metric.rpartition(".")[2], 4)
                 score = NOTHING if value is None else number(value, decimals)
-                texts.append((' class="n"', score))
-            texts.append(("", escape(str(record.get("finished") or NOTHING))))
-            cells = "".join(f"<td{face}>{text}</td>" for face, text in texts)
-            lines.append(f'<tr><th scope="row">{escape(summary.name)}</th>{cells}</tr>')
+                cells.append(f'<td class="n">{score}</td>')
+            cells.append(f"<td>{escape(str(record.get('finished') or NOTHING))}</td>")
+            lines.append(f'<tr><th scope="row">{escape(summary.name)}</th>{"".join(cells)}</tr>')
     return f"""<details>
 <summary>Every run, by row and seed</summary>
 {_wide("Every run", heads, lines)}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from rich.cells import cell_len, chop_cells
 from rich.style import Style
 
 from ablate.report.formats import TableFormat
-from ablate.report.table import FIRST_BELOW, Footnote, Table, aligned, joined_changes
+from ablate.report.table import FIRST_BELOW, Table, aligned, joined_changes
 from ablate.wording import and_list, counted
 
 _GAP = "  "
@@ -51,7 +52,8 @@ class Terminal(TableFormat):
         for at, grid in enumerate(grids):
             grid_lines = [*grid.lines()][1 if at else 0 :]  # one rule between two blocks
             lines += [face(_BOLD, text) if is_bold else text for text, is_bold in grid_lines]
-        notes = table.footnotes if self.has_all_notes else _vital(table.footnotes)
+        vital = [note for note in table.footnotes if note.is_vital]
+        notes = table.footnotes if self.has_all_notes else vital[:_MOST_NOTES]
         texts = [f"{note.label}: {note.text}" for note in notes]
         if others := [note.label for note in table.footnotes if note not in notes]:
             more = and_list(others, _MOST_LABELS)
@@ -59,10 +61,6 @@ class Terminal(TableFormat):
         for text in texts:
             lines += [face(_DIM, line) for line in _wrapped(text, prose_width, indent="  ")]
         return "\n".join(lines) + "\n"
-
-
-def _vital(notes: Sequence[Footnote]) -> list[Footnote]:
-    return [note for note in notes if note.is_vital][:_MOST_NOTES]
 
 
 def _fitting(table: Table, width: int | None) -> Iterator[_Grid]:
@@ -172,11 +170,8 @@ def _folded(text: str, limit: int) -> list[str]:
     """Break ``text`` where it passes ``limit``: before brackets, after commas, spaces and =."""
     words = re.split(r"(?<=[, ])|(?=\()", text)
     lines = [""]
-    for piece in (
-        piece
-        for word in words
-        for piece in ([word] if cell_len(word) <= limit else re.split("(?<==)", word))
-    ):
+    parts = ([word] if cell_len(word) <= limit else re.split("(?<==)", word) for word in words)
+    for piece in chain.from_iterable(parts):
         if lines[-1].strip() and cell_len(lines[-1] + piece.rstrip()) > limit:
             lines.append(" ")
         lines[-1] += piece.lstrip() if not lines[-1].strip() else piece
