@@ -13,6 +13,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.linalg import matrix_rank
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
@@ -43,8 +44,8 @@ class TwoWay:
         self.covariance: Floats = contrasts @ self._solution @ contrasts.T
         self.covariance[~self.is_estimable] = np.nan
         self.covariance[:, ~self.is_estimable] = np.nan
-        rank = _rank(information) + int(cells.any(axis=0).sum())
-        self.df = int(cells.sum()) - rank
+        rank = matrix_rank(information, _SINGULAR, hermitian=True) + cells.any(axis=0).sum()
+        self.df = int(cells.sum() - rank)
 
     def differences(self, values: Floats) -> Floats:
         """Return every row's estimated difference (..., K) from the baseline of (..., R, S).
@@ -116,7 +117,8 @@ class TwoWay:
         spread = _inverse(model.T @ model)
         each = [model[rows == row] for row in range(n_rows)]
         blocks = [np.eye(len(own)) - own @ spread @ own.T for own in each]
-        return [(_inverse(block), _rank(block)) for block in blocks]
+        ranks = [int(matrix_rank(block, _SINGULAR, hermitian=True)) for block in blocks]
+        return list(zip(map(_inverse, blocks), ranks, strict=True))
 
 
 @lru_cache(maxsize=256)
@@ -134,7 +136,3 @@ def _inverse(symmetric: Floats) -> Floats:
     values, vectors = np.linalg.eigh(symmetric)
     is_nonzero = np.abs(values) > _SINGULAR
     return (vectors[:, is_nonzero] / values[is_nonzero]) @ vectors[:, is_nonzero].T
-
-
-def _rank(symmetric: Floats) -> int:
-    return int((np.abs(np.linalg.eigvalsh(symmetric)) > _SINGULAR).sum())
