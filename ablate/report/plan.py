@@ -179,7 +179,12 @@ class Plan:
         device, spent = re.split("[: ]", self.device)[0], self.device_seconds
         hours = "" if spent is None else f"{spent / 3600:.3g} {device} hours, "
         lines.append(f"all runs together: {hours}{self.weight_mib:,.0f} MiB of disk for weights")
-        lines += _reading(self.text_mib)
+        if self.text_mib >= _LARGE_TEXT:
+            duration = format_duration(self.text_mib * _SECONDS_PER_MIB)
+            lines.append(
+                f"{self.text_mib:,.0f} MiB of text are to be read and encoded first, which takes "
+                f"about {duration} on two cores"
+            )
         if any(row.is_time_estimated for row in self.rows):
             lines.append("~ before a time: at the speed of another row, by the ratio of FLOPs")
         if any(row.train_peak_mib is None for row in self.rows):
@@ -187,9 +192,8 @@ class Plan:
         if not all(row.is_vocabulary_known for row in self.rows):
             lines.append("~ before a number: for the vocabulary size that the tokenizer aims at")
         lines += self.stale
-        for label, text in (self.published or {}).items():
-            lines += [f"published, {label}: {text}"] if text else []
-        return lines
+        published = (self.published or {}).items()
+        return lines + [f"published, {label}: {text}" for label, text in published if text]
 
     def _of_looks(self, n_runs: int) -> list[str]:
         if not self.looks:
@@ -230,9 +234,3 @@ class Plan:
         """Return the plan as plain data."""
         totals = ("n_missing", "seconds_left", "device_seconds", "weight_mib")
         return {**asdict(self), **{name: getattr(self, name) for name in totals}}
-
-
-def _reading(text_mib: float) -> list[str]:
-    line = f"{text_mib:,.0f} MiB of text are to be read and encoded first, which takes about "
-    line += f"{format_duration(text_mib * _SECONDS_PER_MIB)} on two cores"
-    return [line] if text_mib >= _LARGE_TEXT else []

@@ -129,14 +129,17 @@ def _definitions(notes: Sequence[Footnote]) -> str:
 
 def _table(table: Table) -> str:
     label = ", ".join(column.title for column in table.columns if column.kind != "row")
-    baseline, *variants = (_row(table, line, at) for at, line in enumerate(table.lines))
-    body = "\n".join(variants)
+    rows = []
+    for at, line in enumerate(table.lines):
+        cells = (_cell(table, line, *both) for both in zip(table.columns, line.cells, strict=True))
+        rows.append(f'<tr role="row" data-row="{at}">{"".join(cells)}</tr>')
+    body = "\n".join(rows[1:])
     return f"""<table class="cards" role="table" aria-label="{escape(label)}">
 <thead role="rowgroup">
 <tr role="row">{"".join(map(_head, table.columns))}</tr>
 </thead>
 <tbody role="rowgroup" class="baseline">
-{baseline}
+{rows[0]}
 </tbody>
 <tbody role="rowgroup">
 {body}
@@ -149,11 +152,6 @@ def _head(column: Column) -> str:
     detail = f" <small>{escape(column.detail)}</small>" if column.detail else ""
     text = escape(column.header) or "row"
     return f'<th role="columnheader" scope="col"{face}>{text}{detail}</th>'
-
-
-def _row(table: Table, line: Line, at: int) -> str:
-    cells = (_cell(table, line, *both) for both in zip(table.columns, line.cells, strict=True))
-    return f'<tr role="row" data-row="{at}">{"".join(cells)}</tr>'
 
 
 def _cell(table: Table, line: Line, column: Column, cell: Cell) -> str:
