@@ -13,7 +13,7 @@ from ablate.config import Experiment, value_at
 from ablate.config.contexts import trend_of
 from ablate.config.rows import labels
 from ablate.report.columns import DIVERGED, Block
-from ablate.report.results import Results
+from ablate.report.results import Results, have_one_tokenizer
 from ablate.report.table import FIRST_BELOW, Cell, Column, Contexts, Footnote, Line, Table
 from ablate.report.values import (
     NOTHING,
@@ -52,7 +52,8 @@ def tabulate(experiment: Experiment, tables: Mapping[str, Table]) -> Table:
     results = {name: table.results for name, table in tables.items() if table.results}
     sizes = trend_of(experiment.trend, experiment.contexts) if experiment.trend else {}
     known_sizes = {name: size for name in tables if (size := sizes.get(name)) is not None}
-    kinds = ("bleu", _loss(results))
+    records = [record for each in results.values() for record in each.records.values()]
+    kinds = "bleu", "nll" if have_one_tokenizer(records) else "bits_per_character"
     over = {kind: dict(_over(kind, names[1:], results, [*known_sizes.values()])) for kind in kinds}
     contexts = Contexts(tables, over, experiment.trend, known_sizes)
     first, second = (
@@ -83,16 +84,6 @@ def verdict_over(kind: str, interval: Interval | None, results: Results) -> Verd
     band = dict(results.negligible).get(kind)
     better = higher_is_better(f"test.{kind}")
     return None if band is None else verdict(interval, band, higher_is_better=better)
-
-
-def _loss(results: Mapping[str, Results]) -> str:
-    """Return the loss that contexts have in common: per token of one tokenizer, or character."""
-    known = {
-        record.get("tokenizer", {}).get("fingerprint")
-        for each in results.values()
-        for record in each.records.values()
-    }
-    return "nll" if len(known - {None}) <= 1 else "bits_per_character"
 
 
 def _over(
@@ -188,14 +179,32 @@ def _footnotes(
     contexts: Contexts,
 ) -> Iterator[Footnote]:
     yield from _vital(contexts.tables)
-    yield Footnote("contexts", "; ".join(_what_differs(experiment)))
+    paths, differing = experiment.context_paths, []
+    for name, context in experiment.contexts.items():
+        spec = context.rows[0].spec.model_dump(mode="json")
+        values = (format_value(value_at(spec, path), path) for path in paths)
+        pairs = zip(labels(list(paths)), values, strict=True)
+        differing.append(f"{name}: {', '.join(f'{label}={value}' for label, value in pairs)}")
+    yield Footnote("contexts", "; ".join(differing))
     yield Footnote(
         "Δ",
         f"the row less the baseline of the same context, whose own {measure_name('bleu')} stands "
         "in its line; ↑ better, ↓ worse, = no difference, ? cannot tell: the verdict in this "
         "context. The intervals of a column hold together for its rows.",
     )
-    yield Footnote("mean", _of_mean(len(results)))
+    n = len(results)
+    of_mean = (
+        "of these contexts; CI here: of new seeds in them; elsewhere, and the verdict: of contexts "
+        f"like them (Hartung and Knapp 2001, with equal weights), by what {n} of them show; PI: "
+        "what the same seeds measure in one more; τ: the standard deviation of the true difference "
+        "from context to context."
+    )
+    if n < LEAST:
+        of_mean = (
+            f"of these {n} contexts; its interval and verdict are of new seeds here, and say "
+            f"nothing of other contexts: that takes {LEAST}."
+        )
+    yield Footnote("mean", of_mean)
     if contexts.trend is not None:
         numbers = ", ".join(f"{name} {size:g}" for name, size in contexts.sizes.items())
         yield Footnote(
@@ -227,31 +236,6 @@ def _vital(tables: Mapping[str, Table]) -> Iterator[Footnote]:
                 yield Footnote(f"{name}, {note.label}", note.text, is_vital=True)
 
 
-def _of_mean(n: int) -> str:
-    """Return what the mean over contexts and its interval are."""
-    if n < LEAST:
-        return (
-            f"of these {n} contexts; its interval and verdict are of new seeds here, and say "
-            f"nothing of other contexts: that takes {LEAST}."
-        )
-    return (
-        "of these contexts; CI here: of new seeds in them; elsewhere, and the verdict: of contexts "
-        f"like them (Hartung and Knapp 2001, with equal weights), by what {n} of them show; PI: "
-        "what the same seeds measure in one more; τ: the standard deviation of the true difference "
-        "from context to context."
-    )
-
-
-def _what_differs(experiment: Experiment) -> Iterator[str]:
-    """Yield what the baseline of each context has at the paths that contexts change."""
-    paths = experiment.context_paths
-    for name, each in experiment.contexts.items():
-        spec = each.rows[0].spec.model_dump(mode="json")
-        values = (format_value(value_at(spec, path), path) for path in paths)
-        pairs = zip(labels(list(paths)), values, strict=True)
-        yield f"{name}: {', '.join(f'{label}={value}' for label, value in pairs)}"
-
-
 def conclusion(rows: Sequence[str], results: Mapping[str, Results], contexts: Contexts) -> str:
     """Return in one sentence in which contexts the rows are what."""
     if not all(each.has_verdicts for each in results.values()):
@@ -272,17 +256,15 @@ def conclusion(rows: Sequence[str], results: Mapping[str, Results], contexts: Co
             ]
             mixed.append(f"{row_names([row])} is {and_list(parts)}")
     every = "both" if len(results) == 2 else f"all {len(results)}"
-    parts = [_in_all(names, words[each], every) for each, names in whole.items()]
+    parts = []
+    for each, names in whole.items():
+        text = f"{'is' if len(names) == 1 else 'are'} {words[each]} in {every} contexts"
+        if each is Verdict.CANNOT_TELL:
+            text = "cannot be told from the baseline in any context"
+        parts.append(f"{row_names(names, _MOST_NAMES)} {text}")
     if len(mixed) > _MOST_NAMES:
         mixed = [f"{counted(len(mixed), 'row')} differ from context to context"]
     return f"By BLEU, {'; '.join([*parts, *mixed, *_trends(contexts)])}."
-
-
-def _in_all(rows: Sequence[str], words: str, every: str) -> str:
-    if words == _WORDS[Verdict.CANNOT_TELL]:
-        return f"{row_names(rows, _MOST_NAMES)} cannot be told from the baseline in any context"
-    verb = "is" if len(rows) == 1 else "are"
-    return f"{row_names(rows, _MOST_NAMES)} {verb} {words} in {every} contexts"
 
 
 def _trends(contexts: Contexts) -> Iterator[str]:
