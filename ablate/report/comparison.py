@@ -283,7 +283,7 @@ class Compared:
     def _line(self, row: MatchedRow, metric: str) -> dict[str, Any]:
         before, after = row.samples[metric]
         shift = row.shifts.get(metric)
-        line: dict[str, Any] = {
+        return {
             "before": row.names[0],
             "after": row.names[1],
             "matched_by": row.matched_by,
@@ -297,9 +297,7 @@ class Compared:
             "pairs": shift and shift.n,
             "se": shift and shift.standard_error,
             "df": shift and shift.df,
+            **values.interval_ends(shift.single if shift else None, "single."),
+            **values.interval_ends(shift.simultaneous if shift else None, "simultaneous."),
+            "verdict": self.outcome(row, metric),
         }
-        intervals = {"single": shift and shift.single, "simultaneous": shift and shift.simultaneous}
-        for kind, interval in intervals.items():
-            line[f"{kind}.low"] = interval and interval.low
-            line[f"{kind}.high"] = interval and interval.high
-        return {**line, "verdict": self.outcome(row, metric)}

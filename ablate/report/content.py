@@ -181,7 +181,6 @@ def contexts_content(table: Table) -> ContextsContent:
     """Return what is known of an experiment with contexts."""
     contexts = table.contexts
     assert contexts is not None, "it is the overview of some"
-    names = [line.summary.name for line in table.lines[1:]]
     return {
         "experiment": table.name,
         "question": table.question,
@@ -192,14 +191,14 @@ def contexts_content(table: Table) -> ContextsContent:
         "sizes": dict(contexts.sizes),
         "rows": [
             {
-                "name": name,
+                "name": line.summary.name,
                 "over": {
-                    kind: over_content(contexts, kind, of_rows[name])
+                    kind: over_content(contexts, kind, of_rows[line.summary.name])
                     for kind, of_rows in contexts.over.items()
-                    if name in of_rows
+                    if line.summary.name in of_rows
                 },
             }
-            for name in names
+            for line in table.lines[1:]
         ],
         "contexts": {name: table_content(each) for name, each in contexts.tables.items()},
         "footnotes": [{"label": note.label, "text": note.text} for note in table.footnotes],

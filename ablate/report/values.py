@@ -27,7 +27,8 @@ _NAMES = {
     "chrf": "chrF",
     "bits_per_character": "bits/char",
 }
-Key, Value = TypeVar("Key"), TypeVar("Value")
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 _PRONOUNS = {"all", "any", "both", "each", "few", "half", "more", "most", "neither", "none", "some"}
 
 
@@ -96,6 +97,12 @@ def interval_text(interval: Interval | None, decimals: int) -> str:
         precise = (n for n in range(decimals, decimals + 4) if not end or round(end, n))
         ends.append(signed(end, next(precise, decimals)))
     return f"[{', '.join(ends)}]"
+
+
+def interval_ends(interval: Interval | None, prefix: str = "") -> dict[str, float | None]:
+    """Return both ends of an interval as fields of a CSV, named after the prefix."""
+    low, high = (interval.low, interval.high) if interval else (None, None)
+    return {f"{prefix}low": low, f"{prefix}high": high}
 
 
 def format_value(value: Any, path: str = "") -> str:

@@ -17,6 +17,7 @@ from ablate.report.figures.differences import FACES
 from ablate.report.figures.style import Drawing, add_legend, draw_grid, look, panel_title
 from ablate.report.results import Results
 from ablate.report.table import Contexts, Table
+from ablate.report.values import interval_ends
 
 _TITLE = "Differences from each context's baseline, in BLEU"
 _LEGEND = (
@@ -77,10 +78,8 @@ def _numbers(row: str, contexts: Contexts, results: dict[str, Results]) -> list[
             "row": row,
             "context": context,
             "difference": estimate,
-            "low": interval and interval.low,
-            "high": interval and interval.high,
-            "prediction.low": prediction and prediction.low,
-            "prediction.high": prediction and prediction.high,
+            **interval_ends(interval),
+            **interval_ends(prediction, "prediction."),
             "verdict": judged and str(judged),
         }
         for context, estimate, interval, prediction, judged in known

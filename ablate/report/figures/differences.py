@@ -15,6 +15,7 @@ from ablate.analysis.statistics import Interval, paired_differences
 from ablate.report.figures import style
 from ablate.report.figures.style import Drawing, add_legend, draw_grid, look
 from ablate.report.results import Results
+from ablate.report.values import interval_ends
 
 FACES = {  # marker, edge and inside: verdicts can be told apart without colours
     Verdict.BETTER: ("^", style.COLOURS[0], style.COLOURS[0]),
@@ -131,15 +132,12 @@ def _draw(axes: Axes, line: _Line, y: float) -> None:
 
 def _numbers(metric: str, line: _Line) -> dict[str, Any]:
     difference = line.difference
-    single, simultaneous = difference.single, difference.simultaneous
     return {
         "metric": metric,
         "row": line.row,
         "difference": difference.estimate,
-        "single.low": single.low if single else None,
-        "single.high": single.high if single else None,
-        "simultaneous.low": simultaneous.low if simultaneous else None,
-        "simultaneous.high": simultaneous.high if simultaneous else None,
+        **interval_ends(difference.single, "single."),
+        **interval_ends(difference.simultaneous, "simultaneous."),
         "n": difference.n,
         "method": difference.method,
         "verdict": str(line.verdict) if line.verdict else None,

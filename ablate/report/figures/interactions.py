@@ -19,7 +19,7 @@ from ablate.config.rows import labels
 from ablate.report.columns import changed_paths
 from ablate.report.figures.style import INK, SOFT, Drawing, add_legend, look
 from ablate.report.results import Results
-from ablate.report.values import format_value, grouped, signed
+from ablate.report.values import format_value, grouped, interval_ends, signed
 
 _TITLE = "Interactions: what two changes do together beyond the sum of both"
 _LEGEND = (
@@ -156,13 +156,11 @@ def _draw(axes: Axes, at: tuple[int, int], each: Interaction | None, largest: fl
 
 def _numbers(cell: _Cell, each: Interaction | None, levels: Levels) -> dict[str, Any]:
     (first, second), (a, b) = cell.paths, cell.levels
-    interval = each.interval if each else None
     return {
         "first": f"{first}={format_value(levels[first][a])}",
         "second": f"{second}={format_value(levels[second][b])}",
         "rows": "; ".join(cell.rows),
         "interaction": each.estimate if each else None,
-        "low": interval.low if interval else None,
-        "high": interval.high if interval else None,
+        **interval_ends(each.interval if each else None),
         "n": each.n if each else 0,
     }

@@ -18,6 +18,7 @@ from ablate.measuring import SentenceStatistics
 from ablate.report.figures import style
 from ablate.report.figures.style import Drawing, add_legend, draw_grid, look, panel_title
 from ablate.report.results import Results
+from ablate.report.values import interval_ends
 
 _MOST_BINS = 5
 _LEAST_REACH = 1.0  # BLEU, of the axis to each side of 0
@@ -93,8 +94,7 @@ def draw_lengths(
                 "unit": unit,
                 "sentences": len(point.bin_.rows),
                 "difference": point.mean,
-                "low": point.interval.low if point.interval else None,
-                "high": point.interval.high if point.interval else None,
+                **interval_ends(point.interval),
                 "seeds": point.n,
             }
             for of_row in points.values()

@@ -86,25 +86,25 @@ class Latex(TableFormat):
 
     def text(self, table: Table) -> str:
         label = re.sub("[^A-Za-z0-9]+", "-", table.name).strip("-")
-        is_of_paper = False
-        if table.is_of_paper:
-            columns = range(len(table.columns))
-            is_broken = [_kind(table, at) == "broken" for at in columns]
-            width = sum(_NARROWEST if is_broken[at] else _width(table, at) for at in columns)
-            is_of_paper = _SMALLER * width <= _TEXT_WIDTH
+        widths = [
+            _NARROWEST if _kind(table, at) == "broken" else _width(table, at)
+            for at in range(len(table.columns))
+        ]
+        is_of_paper = table.is_of_paper and _SMALLER * sum(widths) <= _TEXT_WIDTH
         most = len(table.columns) if is_of_paper else 1
         joined = [joined_changes(block, most) for block in table.blocks]
         blocks = joined if is_of_paper else [part for block in joined for part in _fitting(block)]
         printed, comments = _notes(table)
-        caption = " ".join(
-            _escaped(text) for text in (_sentence(table.question or table.name), table.conclusion)
-        )
+        question = (table.question or table.name).rstrip()
+        if question[-1:].isalnum() or question.endswith((")", "]")):  # the conclusion follows
+            question += "."
+        caption = f"{_escaped(question)} {_escaped(table.conclusion)}".strip()
         lines = "\n".join(
             [
                 r"\begin{table*}[t]",
                 r"\centering",
                 _SIZE_OF_PAPER if is_of_paper else _SIZE,
-                f"\\caption{{{caption.strip()}}}",
+                f"\\caption{{{caption}}}",
                 f"\\label{{tab:{label}}}",
                 *(line for block in blocks for line in (*_tabular(block), "", r"\vspace{1ex}")),
                 r"\begin{minipage}{\linewidth}\raggedright\scriptsize",
@@ -114,7 +114,7 @@ class Latex(TableFormat):
                 "",
             ]
         )
-        remarks = [f"{_in_one_line(note.label)}: {_in_one_line(note.text)}" for note in comments]
+        remarks = [" ".join(f"{note.label}: {note.text}".split()) for note in comments]
         header = [r"needs \usepackage{booktabs,tabularx}", *_needed_for_letters(lines), *remarks]
         return "".join(f"% {line}\n" for line in header) + lines
 
@@ -130,12 +130,6 @@ def _needed_for_letters(text: str) -> list[str]:
         r"\usepackage[bidi=basic]{babel}, and \babelprovide[import, onchar=ids fonts] and "
         r"\babelfont of each"
     ]
-
-
-def _sentence(text: str) -> str:
-    """Return ``text`` with a full stop unless it has an end, since the conclusion follows it."""
-    text = text.rstrip()
-    return f"{text}." if text[-1:].isalnum() or text.endswith((")", "]")) else text
 
 
 def _fitting(table: Table) -> list[Table]:
@@ -185,10 +179,6 @@ def _note(note: Footnote) -> str:
     colon = "" if note.label in _MARKS else ":"
     text = _escaped(note.text).replace(r"\textbar{}", r"\textbar{}\allowbreak{}")
     return f"{_escaped(note.label)}{colon} {text}{end}"
-
-
-def _in_one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _escaped(text: str) -> str:
@@ -270,6 +260,5 @@ def _cell(kind: str, cell: Cell) -> str:
     text = _escaped(cell.value if kind == "number" else cell.text)
     if kind == "broken":  # after the signs inside of names and choices, not inside of a number
         text = re.sub(r"(\\_|=|\(|\.(?!\d)|/)(?=[^ ])", r"\1\\allowbreak{}", text)
-    return (f"{{{text}}}" if text.startswith(("[", "*")) else text) + (
-        mark if kind == "number" else ""
-    )
+    text = f"{{{text}}}" if text.startswith(("[", "*")) else text
+    return f"{text}{mark}" if kind == "number" else text

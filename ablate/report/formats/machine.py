@@ -24,6 +24,7 @@ from ablate.report.contexts import metric_of
 from ablate.report.formats import TableFormat
 from ablate.report.results import Results
 from ablate.report.table import ALL, COMPACT, Contexts, Line, Table
+from ablate.report.values import interval_ends
 from ablate.writing import csv_text
 
 _BRIEF = re.compile(  # the columns that most readers of a CSV want
@@ -192,15 +193,13 @@ def _flat(name: str, difference: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_rounds(name: str, rounds: Rounds | None, speed: Speed | None) -> dict[str, Any]:
-    ends = speed.interval if speed else None
     return {
         f"{name}.rounds.median": rounds.median if rounds else None,
         f"{name}.rounds.sd": rounds.sd if rounds else None,
         f"{name}.rounds.n": rounds.n if rounds else 0,
         f"{name}.polished": speed.value if speed else None,
         f"{name}.ratio": speed.ratio if speed else None,
-        f"{name}.ratio.low": ends.low if ends else None,
-        f"{name}.ratio.high": ends.high if ends else None,
+        **interval_ends(speed.interval if speed else None, f"{name}.ratio."),
     }
 
 
