@@ -27,13 +27,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
-from ablate.analysis.dunnett import coverage, critical_value
+from ablate.analysis.dunnett import Floats, coverage, critical_value
 from ablate.analysis.statistics import LEVEL
-
-Floats = NDArray[np.float64]
 
 GIVE_UP = 0.05
 """A row whose chance to be decided by the last look is smaller gets no more seeds."""
@@ -45,20 +42,30 @@ _LOADING = math.sqrt(0.5)  # of rows with as many seeds as the baseline
 _WITHIN = 1e-7
 
 
-def levels(looks: Sequence[int], n_rows: int) -> tuple[float, ...]:
+@lru_cache(maxsize=64)
+def levels(looks: tuple[int, ...], n_rows: int) -> tuple[float, ...]:
     """Return the coverage of a table's intervals at each look, such that all of them hold to 95%.
 
     Args:
         looks: the seeds of each, ascending.
         n_rows: K, that are compared with the baseline.
     """
-    return _levels(tuple(looks), n_rows)
+    increments = np.diff([0, *looks])
+    row = _Row(n_rows)
+    result: list[float] = []
+    for n, increment, step in zip(looks, increments, _walks(len(looks)).T, strict=True):
+        row.go_on(step, math.sqrt(increment))
+        bound = _root(row, 1 - (1 - LEVEL) * n / looks[-1])
+        row.stop_at(bound)
+        critical = bound / math.sqrt(2 * n)
+        result.append(coverage(critical, [_LOADING] * n_rows, math.inf))
+    return tuple(result)
 
 
 def chance(  # noqa: PLR0913 - what is known of a row, and of the looks
     estimate: float,
     error: float,
-    looks: Sequence[int],
+    looks: tuple[int, ...],
     n: int,
     n_rows: int,
     band: float,
@@ -134,20 +141,6 @@ def median_unbiased(
         middle = (low + high) / 2
         low, high = (middle, high) if as_high(middle) < 1 / 2 else (low, middle)
     return sign * (low + high) / 2
-
-
-@lru_cache(maxsize=64)
-def _levels(looks: tuple[int, ...], n_rows: int) -> tuple[float, ...]:
-    increments = np.diff([0, *looks])
-    row = _Row(n_rows)
-    result: list[float] = []
-    for n, increment, step in zip(looks, increments, _walks(len(looks)).T, strict=True):
-        row.go_on(step, math.sqrt(increment))
-        bound = _root(row, 1 - (1 - LEVEL) * n / looks[-1])
-        row.stop_at(bound)
-        critical = bound / math.sqrt(2 * n)
-        result.append(coverage(critical, [_LOADING] * n_rows, math.inf))
-    return tuple(result)
 
 
 class _Row:
