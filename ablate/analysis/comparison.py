@@ -28,15 +28,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
 from ablate.analysis import dunnett, spreads
 from ablate.analysis.dunnett import Family
 from ablate.analysis.statistics import LEVEL, Interval, mean_of, paired_differences
-from ablate.analysis.two_way import two_way
+from ablate.analysis.two_way import Floats, two_way
 
-Floats = NDArray[np.float64]
 Values = Mapping[str, Mapping[int, float]]
 """One metric by row, the baseline first, and seed."""
 
@@ -166,10 +164,7 @@ def compare(
 def _fitted(
     values: Values, sharing: Mapping[str, str], baseline: str, n_closed: int
 ) -> tuple[_Pool, set[str], dict[str, _Fit]]:
-    """Return the pool of independent rows, the rows that depart, and every row's fit.
-
-    The pool has the least slack of all tables.
-    """
+    """Return the pool of independent rows, the rows that depart, and every row's fit."""
     pools, departed = [], set()
     fits: dict[str, _Fit] = {}
     for rows, judged in _tables(list(values), sharing, baseline):
@@ -247,11 +242,7 @@ def interaction(
 def _tables(
     rows: Sequence[str], sharing: Mapping[str, str], baseline: str
 ) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
-    """Yield tables whose rows have independent errors, the whole one first, and whom each judges.
-
-    A row that has the weights of another, but not the baseline's, is judged in place of that one,
-    which ``sharing`` has for it.
-    """
+    """Yield tables of rows with independent errors, the whole one first, and whom each judges."""
     independent = [row for row in rows if row not in sharing]
     yield independent, independent
     for row, by in sharing.items():
@@ -329,14 +320,11 @@ def _without_interval(values: Values, zeros: Mapping[str, Collection[int]], row:
 
 
 def _with_intervals(bare: Difference, fit: _Fit, family: Family) -> Difference:
-    """Add the estimate of a fit, and the intervals that its error allows."""
     fitted = replace(bare, method=fit.method, estimate=fit.estimate)
     if fit.error is None or fit.df is None:
         return fitted
-    single, simultaneous = (
-        Interval.around(fit.estimate, constant * fit.error)
-        for constant in (dunnett.single_value(fit.df), family.critical_of(fit.df))
-    )
+    single = Interval.around(fit.estimate, dunnett.single_value(fit.df) * fit.error)
+    simultaneous = Interval.around(fit.estimate, family.critical_of(fit.df) * fit.error)
     own = replace(fitted, standard_error=fit.error, df=fit.df, single=single)
     return replace(own, simultaneous=simultaneous, family=family)
 

@@ -29,9 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from ablate.analysis.two_way import TwoWay
-
-Floats = NDArray[np.float64]
+from ablate.analysis.two_way import Floats, TwoWay
 
 # A guess at the variance of the logarithms of the rows' variances, and how many rows it counts as.
 # Spreads whose logarithms lie 0.25 and 0.41 apart, as measured, have 4 x 0.25² = 0.25 and 0.67.

@@ -96,10 +96,8 @@ def compare_matched(pairs: Mapping[str, tuple[RowSample, RowSample]]) -> dict[st
         errors[row] = _Error(variance, min(prior + own.df, df), own.scale)
     for row, error in errors.items():
         shift, standard = shifts[row], math.sqrt(error.variance) * error.scale
-        single, simultaneous = (
-            Interval.around(shift.estimate, constant * standard)
-            for constant in (single_value(error.df), family.critical_of(error.df))
-        )
+        single = Interval.around(shift.estimate, single_value(error.df) * standard)
+        simultaneous = Interval.around(shift.estimate, family.critical_of(error.df) * standard)
         known = shift.estimate, shift.n, shift.method
         shifts[row] = Shift(*known, standard, error.df, single, simultaneous)
     return shifts
