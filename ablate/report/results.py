@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ablate.analysis.comparison import Comparison, Difference
+from ablate.analysis.comparison import Comparison, Difference, Values
 from ablate.analysis.measures import (
     Comparisons,
     Sentences,
@@ -133,6 +133,11 @@ class Results:
 
     def comparison(self, metric: str | None) -> Comparison | None:
         return self.comparisons.get(metric) if metric else None
+
+    def values(self, metric: str) -> Values:
+        """Return a metric by row and seed, without the rows that do not have it."""
+        rows = self.summaries
+        return {row.name: row.metrics[metric].values for row in rows if metric in row.metrics}
 
     def difference(self, row: str, metric: str | None) -> Difference | None:
         """Return a row's difference from the baseline; None for the baseline too."""

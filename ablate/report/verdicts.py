@@ -135,9 +135,7 @@ def ranking(results: Results) -> Iterator[Footnote]:
         f"{len(rows) - n_better} worse.",
     )
     n_best = len(_with(_by_row(results, bleu), Verdict.BETTER))
-    values = {
-        row.name: row.metrics[bleu].values for row in results.summaries if bleu in row.metrics
-    }
+    values = results.values(bleu)
     bias = selection_bias(values, n_best) if results.baseline.name in values else None
     if bias is not None and bias >= _LEAST_BIAS:
         yield Footnote(

@@ -131,11 +131,7 @@ def _panel(axes: Axes, title: str, points: Sequence[_Point]) -> None:
 def _front(axes: Axes, results: Results, metric: str, points: Sequence[_Point]) -> None:
     """Join neighbours of the Pareto front that an interval tells apart."""
     front = pareto_front([(point.cost, point.bleu) for point in points])
-    values = {
-        each.name: each.metrics[metric].values
-        for each in results.summaries
-        if metric in each.metrics
-    }
+    values = results.values(metric)
     for cheaper, better in pairwise(front):
         low, high = points[cheaper], points[better]
         ordered = {low.row: values[low.row], **values}

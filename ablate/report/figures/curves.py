@@ -108,7 +108,7 @@ def _overlaid(rows: Sequence[_Row], measures: Sequence[str]) -> Figure:
         _set_up(panel, _MEASURES[measure])
         panel.set_xlabel("step", color=style.SOFT)
     figure.canvas.draw()  # the labels need to know where the lines end
-    _name_lines(figure, axes[-1], [(row, row.curves[measures[-1]]) for row in rows])
+    _name_lines(figure, axes[-1], rows, measures[-1])
     for row in rows if "dev_nll" in measures else ():
         loss, dev = (row.curves[measure] for measure in _MEASURES)
         if loss and not dev:  # it ended before it was evaluated
@@ -210,11 +210,10 @@ def _mean(seeds: Sequence[Points]) -> Points:
     return {step: sum(points[step] for points in seeds) / len(seeds) for step in steps}
 
 
-def _name_lines(
-    figure: Figure, axes: Axes, rows: Sequence[tuple[_Row, Mapping[int, Points]]]
-) -> None:
+def _name_lines(figure: Figure, axes: Axes, rows: Sequence[_Row], measure: str) -> None:
     """Write every row's name at the right, near the end of its line, none over another."""
-    ends = [(row, *_end(list(seeds.values()))) for row, seeds in rows if seeds]
+    drawn = [row for row in rows if row.curves[measure]]
+    ends = [(row, *_end(list(row.curves[measure].values()))) for row in drawn]
     box = axes.get_window_extent()
     heights = [axes.transData.transform((x, y))[1] - box.y0 for _, x, y in ends]  # pixels
     placed = spread_out(heights, _LABEL_GAP * figure.dpi / 72)

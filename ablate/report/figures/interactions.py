@@ -56,8 +56,7 @@ def draw_interactions(experiment: Experiment, results: Results) -> Drawing | Non
     cells = list(_cells(experiment, levels))
     if compared is None or not cells:
         return None
-    metric = results.bleu or ""
-    scores = {s.name: s.metrics[metric].values for s in results.summaries if metric in s.metrics}
+    scores = results.values(results.bleu or "")
     estimates = [interaction(cell.rows, scores, compared, len(cells)) for cell in cells]
     by_pair = grouped((c.paths, (c, each)) for c, each in zip(cells, estimates, strict=True))
     sizes = (abs(each.estimate) for each in estimates if each and each.differs_from_0)

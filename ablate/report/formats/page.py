@@ -206,7 +206,6 @@ def _seeds(table: Table, summary: Summary, key: str) -> str | None:
 
 
 def _figures(details: Details, prefix: str = "") -> str:
-    """Return every figure for which there are numbers."""
     from ablate.report.figures import drawings  # slow to import
 
     return "\n".join(_figure(drawing, prefix) for drawing in drawings(details))
