@@ -240,7 +240,6 @@ def _train_steps(name: str, device: torch.device) -> tuple[list[float], Tensor, 
 def _digest_of_steps(
     name: str, device: torch.device, seed: int, between: Callable[[], None] = lambda: None
 ) -> str:
-    """Return the digest of the weights after some steps with dropout."""
     with fresh_engine(name, SMALL, device, dropout=0.1) as engine:
         torch.manual_seed(seed)
         for batch in batches(SMALL, 2, device) * _N_PASSES:

@@ -21,12 +21,10 @@ class Target:
     device: str = ""  # that a check is about; empty for a check of the whole machine
 
     def to_line(self) -> str:
-        """Return a line of JSON."""
         return json.dumps(asdict(self), default=str)
 
     @classmethod
     def from_line(cls, line: str) -> Target:
-        """Return the target that a line of JSON holds."""
         fields = json.loads(line)
         return cls(**{**fields, "results": Path(fields["results"])})
 
@@ -47,7 +45,6 @@ class CheckResult:
     seconds: float = 0.0  # that the check took
 
     def to_line(self) -> str:
-        """Return a line of JSON."""
         return json.dumps(asdict(self))
 
     @classmethod

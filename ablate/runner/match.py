@@ -118,12 +118,13 @@ def solve(
     values = (value_at(spec, match.via) for spec in specs)
     start = next((value for value in values if value is not None), None)
     if start is None:
-        _with_value(experiment, row, 1)  # raises an error that names the unknown option
+        with_match(experiment, {row.name: 1})  # raises an error that names the unknown option
     if isinstance(start, bool) or not isinstance(start, int) or start < 1:
         raise UnmatchedError(f"needs the path of a whole number; {match.via} is {start!r}")
 
     def cost_with(value: int) -> float:
-        return cost(_with_value(experiment, row, value).spec)
+        changed = with_match(experiment, {row.name: value})
+        return cost(next(each.spec for each in changed.rows if each.name == row.name))
 
     if abs(cost(row.spec) / target - 1) <= match.tolerance:
         return None
@@ -140,11 +141,6 @@ def solve(
         f"no {name} gives the baseline's {match.quantity} within {match.tolerance:.3g}: {tried}; "
         "raise match.tolerance, match via another path, or name the row in match.exclude"
     )
-
-
-def _with_value(experiment: Experiment, row: Row, value: int) -> Row:
-    changed = with_match(experiment, {row.name: value})
-    return next(each for each in changed.rows if each.name == row.name)
 
 
 @dataclass

@@ -130,7 +130,6 @@ class _Others:
         return losses[0]
 
     def close(self) -> None:
-        """Kill them."""
         self._is_closed.set()
         for process, own in zip(self.processes, self._connections, strict=True):
             process.kill()

@@ -88,7 +88,6 @@ class Pool:
     def run(
         self, groups: Iterable[TaskGroup], *, is_exclusive: bool = False, shares_cores: bool = True
     ) -> Iterator[TaskOutcome]:
-        """Execute all tasks, as `WorkerPool` says."""
         waiting = list(groups)
         while waiting or self._busy:
             while pair := self._next(waiting, is_exclusive=is_exclusive):

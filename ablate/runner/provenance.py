@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -104,14 +104,11 @@ def stale_remarks(
         if reason is not None:
             rows_by_reason.setdefault(reason, []).append(row)
     return [
-        f"{len(rows)} of {len(records)} runs ({_names(rows)}) were not made by "
+        f"{len(rows)} of {len(records)} runs "
+        f"({and_list([*dict.fromkeys(rows)], _MOST_NAMES)}) were not made by "
         f"this code on this machine: {reason}; `ablate run --fresh` trains them again"
         for reason, rows in rows_by_reason.items()
     ]
-
-
-def _names(rows: Sequence[str]) -> str:
-    return and_list(list(dict.fromkeys(rows)), _MOST_NAMES)
 
 
 @cache
@@ -122,21 +119,15 @@ def code_digest() -> str:
 
 def other_machine(record: Mapping[str, Any], device: Device) -> str | None:
     """Return which library or hardware of a run differs from the present; None if none does."""
-    versions, hardware = _present(device)
-    its_versions, its_hardware = record.get("versions", {}), record.get("hardware", {})
-    for name in {**versions, **its_versions}:
-        if versions.get(name) != its_versions.get(name):
-            here = f"here is {versions.get(name)}"
-            return f"it was made with {name} {its_versions.get(name)}, and {here}"
+    ours, its = versions(), record.get("versions", {})
+    for name in {**ours, **its}:
+        if ours.get(name) != its.get(name):
+            return f"it was made with {name} {its.get(name)}, and here is {ours.get(name)}"
+    ours, its = hardware_of(device), record.get("hardware", {})
     for key in ("device_name", "cpu", "cpu_kind"):
-        if its_hardware.get(key) != hardware[key]:
-            return f"it was made on {its_hardware.get(key)}, and here is {hardware[key]}"
+        if ours[key] != its.get(key):
+            return f"it was made on {its.get(key)}, and here is {ours[key]}"
     return None
-
-
-@cache
-def _present(device: Device) -> tuple[dict[str, str], dict[str, Any]]:
-    return versions(), hardware_of(device)
 
 
 def _git(*args: str) -> str | None:

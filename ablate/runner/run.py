@@ -169,7 +169,6 @@ class _Attempt:
         self._save(model)
 
     def _make_weights(self, model: Transformer, prepared: Prepared) -> None:
-        """Train the model."""
         dependence = ""
         if self.task.micro_batch_factor > 1:
             objective = StepConfig.of(self.spec.training, self.task.precision).objective
@@ -222,7 +221,7 @@ class _Attempt:
             except SafetensorError as error:
                 raise StoreError(f"{file}: cannot be written: {error}") from error
             new.chmod(permissions)
-            self._note_file(file.name, new.read_bytes())
+            self.fields["files"][file.name] = describe(new.read_bytes())
             new.replace(file)
 
     def _link_weights(self, new: Path) -> bool:
@@ -236,10 +235,7 @@ class _Attempt:
 
     def _write(self, name: str, text: str) -> None:
         write_whole(self.folder / name, text)
-        self._note_file(name, text.encode())
-
-    def _note_file(self, name: str, content: bytes) -> None:
-        self.fields["files"][name] = describe(content)
+        self.fields["files"][name] = describe(text.encode())
 
     @contextmanager
     def _phase(self, name: str, largest_batch: int | None = None) -> Iterator[None]:

@@ -104,11 +104,9 @@ class _RandomState:
         self.restore()
 
     def save(self) -> None:
-        """Save the present state."""
         self._on_cpu = torch.get_rng_state()
 
     def restore(self) -> None:
-        """Continue from the saved state."""
         torch.set_rng_state(self._on_cpu)
         if self._on_gpu is not None:
             generator, own = self._on_gpu

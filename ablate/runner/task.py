@@ -72,12 +72,10 @@ class Task:
 
     @property
     def seed(self) -> int:
-        """The run's seed."""
         return self.spec["seed"]
 
     @property
     def training(self) -> TrainingSpec:
-        """How the run is trained."""
         return RunSpec.model_validate(self.spec).training
 
     @property
@@ -134,12 +132,10 @@ class Task:
         }
 
     def to_line(self) -> str:
-        """Return the task as a line of JSON."""
         return json.dumps({**asdict(self), "results": str(self.results)}) + "\n"
 
     @classmethod
     def from_line(cls, line: str) -> Task:
-        """Return the task that a line of JSON holds."""
         data = json.loads(line)
         loaded = tuple(Plugin(**plugin) for plugin in data["plugins"])
         alike = tuple(data["trained_alike"])

@@ -87,7 +87,6 @@ class Watchdog(Generic[Worker]):
         self._watched.pop(worker, None)
 
     def heard(self, worker: Worker, key: str, phase: str) -> None:
-        """Note a heartbeat of a task."""
         watched = self._watched.get(worker)
         if watched is None or key not in watched.phases:
             return

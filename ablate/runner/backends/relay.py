@@ -94,7 +94,6 @@ class Relay:
             self._process.grant(n_cores)
 
     def print_stacks(self) -> None:
-        """Let the process print its Python stacks into its log."""
         if self._process is not None:
             self._process.print_stacks()
 

@@ -14,10 +14,9 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from ablate.errors import DetachedError
@@ -28,7 +27,7 @@ from ablate.runner.backends.contract import Backend, BackendRequest, ClusterErro
 from ablate.runner.backends.job_follower import JobFollower
 from ablate.runner.backends.slurm_cluster import read_options
 from ablate.runner.backends.slurm_job import QueueJob
-from ablate.runner.backends.task_queue import Entry, TaskQueue
+from ablate.runner.backends.task_queue import Entry, TaskQueue, read_json
 from ablate.runner.devices import Device, DeviceFacts
 from ablate.runner.failures import TaskOutcome
 from ablate.runner.task import ProgressListener, Task, TaskGroup
@@ -177,7 +176,7 @@ class SlurmBackend(Backend):
             )
 
     def _cached_facts(self) -> tuple[DeviceFacts, int] | None:
-        device = _read_json(self._folder / "devices.json").get(self._kind_of_nodes)
+        device = read_json(self._folder / "devices.json").get(self._kind_of_nodes)
         if device is None:
             return None
         facts, n_slots = DeviceFacts(**device["facts"]), device["n_slots"]
@@ -202,8 +201,8 @@ class SlurmBackend(Backend):
         file = self._folder / "devices.json"
         facts, n_slots = answer
         assert facts is not None, "the loop above waits for them"
-        device = _read_json(self.queue.folder / "device.json")
-        content = {**_read_json(file), self._kind_of_nodes: device}
+        device = read_json(self.queue.folder / "device.json")
+        content = {**read_json(file), self._kind_of_nodes: device}
         write_whole(file, json.dumps(content, indent=1) + "\n")
         return facts, n_slots
 
@@ -246,13 +245,6 @@ class SlurmPool:
     def _submit(self, n_runs: int) -> None:
         if new := self._backend.submit(n_runs):
             self._listener.note(f"{_describe_jobs(new)} submitted; logs: {self._backend.logs}")
-
-
-def _read_json(file: Path) -> Mapping[str, Any]:
-    try:
-        return json.loads(file.read_bytes())
-    except (FileNotFoundError, ValueError):
-        return {}
 
 
 def _describe_jobs(jobs: Sequence[str]) -> str:

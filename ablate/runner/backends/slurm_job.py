@@ -195,12 +195,7 @@ class _MessageWriter(ForwardingListener):
         super().stalled(task, silence)
 
     def task_ended(self, outcome: TaskOutcome) -> None:
-        fields = {
-            "failure": outcome.failure,
-            "reason": outcome.reason,
-            "shared_device": outcome.shared_device,
-            "largest_batch": outcome.largest_batch,
-        }
+        fields = {key: value for key, value in vars(outcome).items() if key != "task"}
         self._post("ended", outcome.task, outcome=fields)
         is_good = outcome.failure is None
         self.ended(outcome.task, outcome.reason or "done", is_good=is_good)

@@ -38,7 +38,6 @@ class Entry:
 
     @property
     def tasks(self) -> list[Task]:
-        """The tasks of all groups."""
         return [task for group in self.groups for task in group]
 
     @property
@@ -195,11 +194,8 @@ class TaskQueue:
 
     def facts(self) -> tuple[DeviceFacts | None, int]:
         """Return what `save_facts` has saved; None and 0 if no job has begun."""
-        try:
-            content = json.loads((self.folder / "device.json").read_bytes())
-        except FileNotFoundError:
-            return None, 0
-        return DeviceFacts(**content["facts"]), content["n_slots"]
+        content = read_json(self.folder / "device.json")
+        return (DeviceFacts(**content["facts"]), content["n_slots"]) if content else (None, 0)
 
     def save_jobs(self, jobs: Sequence[str], cluster: str) -> None:
         content = {"jobs": list(jobs), "cluster": cluster}
@@ -207,11 +203,16 @@ class TaskQueue:
 
     def jobs(self) -> tuple[list[str], str]:
         """Return what `save_jobs` has saved; no jobs if it was never called."""
-        try:
-            content = json.loads((self.folder / "jobs.json").read_bytes())
-        except FileNotFoundError:
-            return [], ""
-        return content["jobs"], content["cluster"]
+        content = read_json(self.folder / "jobs.json")
+        return (content["jobs"], content["cluster"]) if content else ([], "")
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """Return what `write_whole` has written into a file; nothing if there is none."""
+    try:
+        return json.loads(file.read_bytes())
+    except FileNotFoundError:
+        return {}
 
 
 def _entry(path: Path, *, is_over: bool = False) -> Entry:
