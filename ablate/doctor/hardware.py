@@ -71,14 +71,10 @@ def gpus(target: Target) -> CheckResult:
     cards = query_gpus()
     n_listed = torch.cuda.device_count()
     try:
-        if n_listed:
-            torch.cuda.init()
-        n_cuda = torch.cuda.device_count()  # once initialised, CUDA counts and not NVML
-        chosen = devices.find(target.devices) if n_cuda else ()
-        if not n_cuda and target.devices != "auto":
-            devices.find(target.devices)  # raises an error that says what is missing
+        chosen = devices.find(target.devices)
     except (AblateError, RuntimeError) as error:
         return broken(f"{first_line(error)}{_unused(cards)}", gpus_listed=len(cards or ()))
+    n_cuda = torch.cuda.device_count()  # once initialised, CUDA counts and not NVML
     figures = {"gpus_by_cuda": n_cuda, "gpus_by_nvml": n_listed}
     if n_cuda < n_listed:
         return warning(
@@ -86,9 +82,9 @@ def gpus(target: Target) -> CheckResult:
             "process reaches one slice; name it, as in CUDA_VISIBLE_DEVICES=MIG-...",
             **figures,
         )
-    if not chosen and cards:
+    if not n_cuda and cards:
         return warning(f"runs are made on the CPU{_unused(cards)}", **figures)
-    if not chosen:
+    if not n_cuda:
         return not_applicable("there is no GPU; runs are made on the CPU", **figures)
     names = ", ".join(map(str, chosen))
     return ok(f"CUDA {torch.version.cuda} reaches {n_cuda}; used: {names}", **figures)

@@ -74,20 +74,20 @@ class Watchdog(Generic[Worker]):
         delay_s: float = 0.0,
     ) -> None:
         self._stall_after, self._timer, self._delay_s = stall_after, timer, delay_s
-        self._watched: dict[Worker, _Watched] = {}
+        self.watched: dict[Worker, _Watched] = {}
         self._longest: dict[str, float] = {}  # silence in each phase
         self._now = 0.0  # without the times in which this process was stopped
         self._ticked_at = timer()
 
     def watch(self, worker: Worker, keys: Iterable[str]) -> None:
         self._tick()
-        self._watched[worker] = _Watched(self._now, dict.fromkeys(keys, STARTING))
+        self.watched[worker] = _Watched(self._now, dict.fromkeys(keys, STARTING))
 
     def forget(self, worker: Worker) -> None:
-        self._watched.pop(worker, None)
+        self.watched.pop(worker, None)
 
     def heard(self, worker: Worker, key: str, phase: str) -> None:
-        watched = self._watched.get(worker)
+        watched = self.watched.get(worker)
         if watched is None or key not in watched.phases:
             return
         before, silence = watched.phases[key], self._now - watched.heard_at
@@ -101,19 +101,19 @@ class Watchdog(Generic[Worker]):
 
     def answered(self, worker: Worker) -> None:
         """Note that a worker has sent something that is no heartbeat of its tasks."""
-        watched = self._watched.get(worker)
+        watched = self.watched.get(worker)
         if watched is not None and watched.n_actions < 2:  # one that was killed is not waited for
             watched.heard_at, watched.n_actions = self._now, 0
 
     def ended(self, worker: Worker, key: str) -> None:
-        if worker in self._watched:
-            self._watched[worker].phases.pop(key, None)
+        if worker in self.watched:
+            self.watched[worker].phases.pop(key, None)
             self.answered(worker)
 
     def overdue(self) -> list[Overdue[Worker]]:
         """Return what is to be done now; each of it is returned once."""
         self._tick()
-        pairs = self._watched.items()
+        pairs = self.watched.items()
         return [due for worker, watched in pairs if (due := self._due(worker, watched))]
 
     def _due(self, worker: Worker, watched: _Watched) -> Overdue[Worker] | None:

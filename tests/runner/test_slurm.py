@@ -211,7 +211,7 @@ def test_a_job_does_what_waits_and_its_outcomes_reach_the_driver(
 ) -> None:  # fmt: skip
     for name in ("done", "oom", "crashes"):
         queue.add(one_per_process([task(name)]))
-    job = QueueJob(queue.folder, "cpu", 1, idle_s=0.0, command=command)
+    job = QueueJob(queue.folder, BackendRequest("cpu", 1), idle_s=0.0, command=command)
     job._execute_entries([Device("cpu")], queue, "7_0")
     _ended(monkeypatch)
     outcomes = {each.task.variant: each for each in _follow(queue, diary)}
@@ -229,7 +229,7 @@ def test_probes_of_an_entry_take_their_turns_on_one_device(
 ) -> None:
     probes = [task(name, action="probe", round=n) for n in (0, 1) for name in ("a", "b")]
     queue.add(one_per_process(probes))
-    job = QueueJob(queue.folder, "cpu", 1, idle_s=0.0, command=command)
+    job = QueueJob(queue.folder, BackendRequest("cpu", 1), idle_s=0.0, command=command)
     job._execute_entries([Device("cpu")] * 2, queue, "7_0")
     journal = (queue.folder.parents[1] / "journal").read_text().splitlines()
     assert journal == ["probe a 1", "probe b 1"] * 2
@@ -367,4 +367,4 @@ def test_jobs_that_end_before_they_begin_are_not_submitted_again(
 def test_a_job_on_another_kind_of_node_takes_nothing(queue: TaskQueue) -> None:
     queue.save_facts(DeviceFacts({"device_name": "A", "cpu_kind": "B"}, True, 1.0), 1)
     with pytest.raises(Exception, match=r"runs are made on A \(B\).*--slurm constraint"):
-        QueueJob(queue.folder, "cpu", 1, idle_s=0.0)._slots(queue)
+        QueueJob(queue.folder, BackendRequest("cpu", 1), idle_s=0.0)._slots(queue)

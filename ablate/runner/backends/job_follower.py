@@ -40,8 +40,8 @@ class JobFollower:
         submit: Callable[[int], None] | None = None,
         stall_after: float | None = None,
     ) -> None:
+        # of entries and their jobs
         self._watchdog: Watchdog[tuple[str, str]] = Watchdog(stall_after, delay_s=_DELAY_S)
-        self._watched: set[tuple[str, str]] = set()  # entries and their jobs
         self._stalled: dict[str, str] = {}  # jobs that were killed, with the reason
         self._queue, self._listener, self._logs, self._submit = queue, listener, logs, submit
         self._tasks: dict[tuple[str, str], Task] = {}  # by entry and key
@@ -125,17 +125,15 @@ class JobFollower:
             for entry in entries
             if entry.job and not entry.is_over and entry.name in open_entries
         }
-        for job in self._watched - taken:
+        for job in set(self._watchdog.watched) - taken:
             self._watchdog.forget(job)
-        self._watched &= taken
         for job in taken:
             self._watch(job)
 
     def _watch(self, job: tuple[str, str]) -> None:
         keys = [key for entry, key in self._tasks if entry == job[0]]
-        if keys and job not in self._watched:
+        if keys and job not in self._watchdog.watched:
             self._watchdog.watch(job, keys)
-            self._watched.add(job)
 
     def _handle_ended_jobs(
         self, names: set[str], ended_jobs: dict[str, str]

@@ -94,14 +94,8 @@ class SlurmBackend(Backend):
         if n_new <= 0:
             return []
         self.queue.create()
-        job = QueueJob(
-            folder=self.queue.folder,
-            device=self._request.device,
-            jobs=self._request.jobs,
-            idle_s=idle_s,
-            is_listed=self.options.is_detached,
-            stall_after=self._request.stall_after,
-        )
+        is_listed = self.options.is_detached
+        job = QueueJob(self.queue.folder, self._request, idle_s, is_listed)
         new = slurm_cluster.submit(job, n_new, self.options, self.logs)
         self._submitted += new
         self.queue.save_jobs(self.jobs, self.options.cluster)

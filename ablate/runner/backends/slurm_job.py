@@ -23,6 +23,7 @@ from submitit.core.utils import DelayedSubmission
 from ablate.errors import RunError, StoppedError
 from ablate.processes import signal_blocked
 from ablate.runner import devices
+from ablate.runner.backends.contract import BackendRequest
 from ablate.runner.backends.local import WORKER, LocalProcess
 from ablate.runner.backends.task_queue import Entry, JobMessage, TaskQueue
 from ablate.runner.devices import Device
@@ -52,13 +53,11 @@ class QueueJob:
     """Executes entries of a queue, until it has been empty for a while."""
 
     folder: Path  # of the queue
-    device: str  # as ``--device`` names it
-    jobs: int | None  # runs at a time on a CPU; None: as many as the job has cores
+    request: BackendRequest  # of the call that submits it
     idle_s: float  # seconds that it waits for further entries before it ends
     # whether ``ablate status`` lists the job; needed after --detach, because the process that would
     # be listed has ended
     is_listed: bool = False
-    stall_after: float | None = None  # as in `BackendRequest`
     command: Sequence[str] = WORKER  # starts a worker process
     _pool_context: ExitStack = field(default_factory=ExitStack, init=False, repr=False)
 
@@ -94,7 +93,7 @@ class QueueJob:
         return DelayedSubmission(replace(self))
 
     def _slots(self, queue: TaskQueue) -> list[Device]:
-        slots = devices.worker_slots(devices.find(self.device), self.jobs)
+        slots = devices.worker_slots(devices.find(self.request.device), self.request.jobs)
         facts = facts_of(slots[0])
         of_others, _ = queue.facts()
         if of_others is None:
@@ -115,7 +114,7 @@ class QueueJob:
         with self._pool_context:
             writer = _MessageWriter(queue, job)
             pool = self._pool_context.enter_context(
-                Pool(slots, writer, self._start, SAVE_TIMEOUT_S, self.stall_after)
+                Pool(slots, writer, self._start, SAVE_TIMEOUT_S, self.request.stall_after)
             )
             while True:
                 entries, n_free = list[Entry](), len(slots)
