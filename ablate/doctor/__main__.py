@@ -1,7 +1,8 @@
-"""``python -m ablate.doctor NAME TARGET``: one check; its result is the last line of the output."""
+"""``python -m ablate.doctor CHECK DEVICES RESULTS DEVICE``: its result is the last line printed."""
 
 import sys
 import traceback
+from pathlib import Path
 
 import torch
 
@@ -13,12 +14,12 @@ from ablate.processes import die_with_parent
 
 def main() -> int:
     """Make the check that the arguments name; return the exit status."""
-    name, line = sys.argv[1:]
+    name, devices, results, device = sys.argv[1:]
     die_with_parent()
     torch.set_num_threads(1)  # as in runs
     check = next(check for check in CHECKS if check.name == name)
     try:
-        result = check.examine(Target.from_line(line))
+        result = check.examine(Target(devices, Path(results), device))
     except Exception as error:
         traceback.print_exc()
         sys.stderr.write(f"{first_line_with_type(error)}\n")  # the rest of CUDA's errors is advice

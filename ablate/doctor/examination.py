@@ -30,7 +30,7 @@ _MINUTE_S = 60.0
 _GPU: tuple[Kind, ...] = ("cuda",)
 _ANY: tuple[Kind, ...] = ("cpu", "cuda")
 COMMAND = (sys.executable, "-P", "-m", "ablate.doctor")
-"""Starts the process; the name of the check and the target, as JSON, follow."""
+"""Starts the process; the name of the check and the fields of the target follow."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def run_in_process(
 ) -> CheckResult:
     """Make a check in a process of its own; ``broken`` if it crashes or exceeds the time limit."""
     process = subprocess.Popen(
-        [*command, name, target.to_line()],
+        [*command, name, target.devices, str(target.results), target.device],
         env={**os.environ, **variables, "PYTHONPATH": python_path()},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

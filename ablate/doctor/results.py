@@ -20,14 +20,6 @@ class Target:
     results: Path
     device: str = ""  # that a check is about; empty for a check of the whole machine
 
-    def to_line(self) -> str:
-        return json.dumps(asdict(self), default=str)
-
-    @classmethod
-    def from_line(cls, line: str) -> Target:
-        fields = json.loads(line)
-        return cls(**{**fields, "results": Path(fields["results"])})
-
 
 @dataclass(frozen=True)
 class CheckResult:

@@ -27,7 +27,7 @@ ECHO = (
     "-c",
     "import json, os, sys\n"
     "print('noise')\n"
-    "words = sys.argv[1], json.loads(sys.argv[2])['device'], os.environ['CUDA_VISIBLE_DEVICES']\n"
+    "words = sys.argv[1], sys.argv[4], os.environ['CUDA_VISIBLE_DEVICES']\n"
     "print(json.dumps({'outcome': 'ok', 'sentence': ' '.join(words)}))",
 )
 

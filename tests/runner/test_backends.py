@@ -27,7 +27,7 @@ from ablate.runner.task import (
 from ablate.store import Store
 from tests.runner.conftest import Diary, FakeProcess, MakeTask
 
-CLOUD = BackendEntry("cloud", ("zone",), "cloud_client")
+CLOUD = BackendEntry(("zone",), "cloud_client")
 
 
 @pytest.fixture

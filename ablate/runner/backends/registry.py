@@ -17,19 +17,18 @@ if TYPE_CHECKING:  # it imports PyTorch
 
 @dataclass(frozen=True)
 class BackendEntry:
-    """A backend that is not imported yet."""
+    """A backend that is not imported yet: a module of its name, with an ``open_backend``."""
 
-    module: str  # of this package, with a function ``open_backend``
     options: tuple[str, ...] = ()  # that it alone has
     # that must be installed for it, by the extra with the backend's name; empty: none
     package: str = ""
 
 
 BACKENDS: Mapping[str, BackendEntry] = {
-    "local": BackendEntry("local"),
-    "ray": BackendEntry("ray", ("address",), "ray"),
+    "local": BackendEntry(),
+    "ray": BackendEntry(("address",), "ray"),
     "slurm": BackendEntry(
-        "slurm", ("slurm_partition", "slurm_time", "gpus_per_task", "slurm", "detach"), "submitit"
+        ("slurm_partition", "slurm_time", "gpus_per_task", "slurm", "detach"), "submitit"
     ),
 }
 
@@ -46,7 +45,7 @@ def open_backend(name: str, request: BackendRequest) -> Backend:
         owners = [other for other, each in BACKENDS.items() if option in each.options]
         owner = f"of --backend {owners[0]}" if owners else "of no backend"
         raise SpecError(f"{flag} is an option {owner}, not of --backend {name}; remove it")
-    module = f"ablate.runner.backends.{entry.module}"
+    module = f"ablate.runner.backends.{name}"
     return import_extra(module, [entry.package], "--backend", name).open_backend(request)
 
 
