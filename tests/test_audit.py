@@ -292,7 +292,7 @@ def test_s2_10_label_smoothing_changes_the_training_loss_and_not_the_measured_on
     assert names[1] == "label_smoothing"
     assert (smoothed - plain).abs() > 0.1
     measured = measuring.likelihood(model, [batch], "fp32")
-    assert measured.nll * measured.n_tokens == pytest.approx(plain.item(), rel=1e-5)
+    assert measured.nll * batch.n_tokens == pytest.approx(plain.item(), rel=1e-5)
 
 
 def test_s2_11_published_results_are_printed_with_their_source(tmp_path: Path) -> None:

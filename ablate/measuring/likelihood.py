@@ -26,7 +26,6 @@ class Likelihood:
     """The likelihood of a split."""
 
     nll: float  # negative log-likelihood per target token, in nats, EOS counted, padding not
-    n_tokens: int  # target tokens
     of_sentences: NDArray[np.float64]  # of every pair of the split, in nats, (N,)
 
 
@@ -45,13 +44,12 @@ def likelihood(model: Transformer, batches: Iterable[Batch], precision: str) -> 
     if not results:
         raise ValueError("there is nothing to measure the likelihood of")
     totals, losses, rows, index = zip(*results, strict=True)
-    n_tokens = sum(map(len, losses))
     starts = np.cumsum([0, *map(len, index)])[:-1].tolist()
     all_rows = torch.cat([row + start for row, start in zip(rows, starts, strict=True)])
     sentences = torch.cat(index)[all_rows.cpu()].numpy()
     token_losses = torch.cat(losses).double().cpu().numpy()
     of_sentences = np.bincount(sentences, weights=token_losses).astype(np.float64)
-    return Likelihood(float(torch.stack(totals).sum()) / n_tokens, n_tokens, of_sentences)
+    return Likelihood(float(torch.stack(totals).sum()) / len(token_losses), of_sentences)
 
 
 def perplexity(nll: float) -> float:

@@ -199,10 +199,11 @@ def test_a_process_makes_one_check(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], target: Target
 ) -> None:
     monkeypatch.setattr(process, "die_with_parent", lambda: None)
-    monkeypatch.setattr(sys, "argv", ["", "file locks", target.to_line()])
+    fields = [target.devices, str(target.results), target.device]
+    monkeypatch.setattr(sys, "argv", ["", "file locks", *fields])
     assert process.main() == 0
     assert CheckResult.from_line(capsys.readouterr().out.splitlines()[-1]).outcome == "ok"
-    monkeypatch.setattr(sys, "argv", ["", "gpu memory", target.to_line()])
+    monkeypatch.setattr(sys, "argv", ["", "gpu memory", *fields])
     if not torch.cuda.is_available():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -140,7 +140,6 @@ def test_nll_does_not_depend_on_the_batches() -> None:
     batches = [Batches(data, size, PAD).in_order() for size in (8, 64, 999)]
     actual = [likelihood(model, each, "fp32") for each in batches]
     assert [each.nll for each in actual] == pytest.approx([actual[0].nll] * 3, rel=1e-6)
-    assert len({each.n_tokens for each in actual}) == 1
     for each in actual[1:]:
         np.testing.assert_allclose(each.of_sentences, actual[0].of_sentences, rtol=1e-5)
 
