@@ -90,11 +90,8 @@ class LocalProcess:
     def messages(self) -> Iterator[Message]:
         assert self._process.stdout is not None, "it is a pipe"
         for line in self._process.stdout:
-            try:
-                message = parse_message(line)
-            except ValueError:
-                continue
-            yield message
+            with suppress(ValueError):  # a library has printed it
+                yield parse_message(line)
         yield ProcessExited(self._process.wait())
 
     def print_stacks(self) -> None:
