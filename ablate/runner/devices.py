@@ -97,8 +97,10 @@ def memory_mib(device: Device) -> float:
 
 def find(names: str) -> tuple[Device, ...]:
     """Return the devices of ``auto`` (GPUs, else the CPU), ``cpu``, ``cuda`` or ``cuda:0,2``."""
+    if names == "cpu":
+        return (Device("cpu"),)
     # Before CUDA is initialised, PyTorch asks NVML, which counts GPUs and not MIG instances
-    if names != "cpu" and torch.cuda.device_count() > 0:
+    if torch.cuda.device_count() > 0:
         torch.cuda.init()
     return find_among(torch.cuda.device_count(), names)
 

@@ -30,6 +30,7 @@ from ablate.runner.backends.relay import NodeFacts
 from ablate.runner.probe import n_rounds_of
 from ablate.runner.sessions import RunningTask
 from ablate.store import Store
+from ablate.version import __version__
 from tests.runner.conftest import EXPERIMENT, numbers_of
 
 ray = pytest.importorskip("ray", reason="needs ray: pip install '.[ray]'")
@@ -279,6 +280,7 @@ def test_what_a_cluster_cannot_do_is_refused(
     assert "no node of the cluster has a GPU" in refusal("cuda")
     assert "Ray chooses devices" in refusal("cuda:0,2")
     monkeypatch.setattr(relay, "versions", lambda: {"ablate": "0.0.1"})
-    assert "has other software: it has ablate 0.1.0, this machine 0.0.1" in refusal()
+    software = f"has other software: it has ablate {__version__}, this machine 0.0.1"
+    assert software in refusal()
     assert not ray.is_initialized()
     assert "there is no Ray cluster to connect to" in refusal(address="127.0.0.1:1")
