@@ -353,17 +353,6 @@ def test_the_record_of_a_run_that_other_code_began_is_not_of_this_code(
     assert again["git"]["code"] == provenance.code_digest()
 
 
-KEY = "0123456789abcdef"
-
-
-@pytest.fixture
-def small(task: MakeTask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Task:
-    """Return a run of one step, whose cache is a new folder."""
-    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
-    spec = small_spec(training={**SMALL["training"], "steps": 1})
-    return task("none", key=KEY, spec=spec)
-
-
 @pytest.fixture(params=[0o077, 0o002], ids=oct)
 def umask(request: pytest.FixtureRequest) -> Iterator[int]:
     """Return a umask that the process has during a test."""
@@ -372,9 +361,12 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
     os.umask(before)
 
 
-def test_files_and_folders_keep_the_umask(umask: int, small: Task, tmp_path: Path) -> None:
-    assert finish(small, Store(small.results))["status"] == "done"
-    cache, results = tmp_path / "cache", Store(small.results).path(KEY)
+def test_files_and_folders_keep_the_umask(
+    umask: int, job: Task, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
+    assert finish(job, store)["status"] == "done"
+    cache, results = tmp_path / "cache", store.path(KEY)
     paths = [*cache.rglob("*"), *results.rglob("*")]
     assert results / "model.safetensors" in paths
     assert any(path.parts[-3:-1] == ("encodings", path.parent.name) for path in paths)
@@ -384,37 +376,17 @@ def test_files_and_folders_keep_the_umask(umask: int, small: Task, tmp_path: Pat
 
 
 def test_a_full_disk_is_told_of_the_model_as_of_other_files(
-    small: Task, monkeypatch: pytest.MonkeyPatch
+    job: Task, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr(run, "save_model", fail)
     with pytest.raises(StoreError, match=r"model\.safetensors: cannot be written: .*No space left"):
-        finish(small, Store(small.results))
-    record = Store(small.results).load(KEY) or {}
+        finish(job, store)
+    record = store.load(KEY) or {}
     assert record["status"] == "failed"
     assert "model.safetensors: cannot be written" in record["error"]
-
-
-@pytest.mark.parametrize("command", ["run", "plan", "report"])
-def test_a_folder_of_results_that_no_record_could_name_is_refused(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = tmp_path / "pe.yaml"
-    spec.write_text(EXPERIMENT, encoding="utf-8")
-    folder = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
-    printed = CliRunner().invoke(app, [command, str(spec), "--results", folder])
-    assert printed.exit_code == 2
-    assert r"caf\udce9: cannot be a folder of results: its name" in printed.stderr
-    assert not Path(folder).exists()
-    beside = Path(folder) / "experiments" / "pe.yaml"
-    beside.parent.mkdir(parents=True)
-    beside.write_text(EXPERIMENT, encoding="utf-8")
-    monkeypatch.chdir(folder)
-    printed = CliRunner().invoke(app, [command, "experiments/pe.yaml"])
-    assert printed.exit_code == 2
-    assert r"caf\udce9/results: cannot be a folder of results: its name" in printed.stderr
 
 
 @pytest.mark.parametrize("name", [b"sp\xe9c.yaml", b"a\x1bb.yaml", b"caf\xe9/pe.yaml"])
