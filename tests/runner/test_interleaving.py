@@ -48,20 +48,19 @@ def _assert_as_alone(
     assert results(seeds) == {seed: results([seed])[seed] for seed in seeds}
 
 
-def _random_numbers(seed: int, yield_turn: Callable[[], None]) -> list[float]:
-    numbers = []
-    for _ in range(seed):
-        numbers.append(torch.rand(()).item())
-        yield_turn()
-    return numbers
+@pytest.mark.parametrize("is_gpu", [False, True])
+def test_random_numbers_are_each_ones_own(is_gpu: bool, request: pytest.FixtureRequest) -> None:
+    device = request.getfixturevalue("machine").device if is_gpu else CPU
 
-
-def test_random_numbers_are_each_ones_own() -> None:
     def draw(seed: int, yield_turn: Callable[[], None]) -> list[float]:
-        torch.manual_seed(seed)
-        return _random_numbers(seed, yield_turn)
+        generator_of(device).manual_seed(seed)
+        numbers = []
+        for _ in range(seed):
+            numbers.append(torch.rand(()).item())
+            yield_turn()
+        return numbers
 
-    _assert_as_alone(CPU, draw, (5, 3, 4))
+    _assert_as_alone(device, draw, (5, 3, 4))
 
 
 def test_only_one_goes_on_at_a_time_and_all_in_turn() -> None:
@@ -125,14 +124,6 @@ def test_a_run_does_not_begin_in_a_process_that_is_spoiled() -> None:
     with pytest.raises(EngineError, match=r"^decoding could not be captured"):
         Interleaver(CPU).run([fail, lambda: begun.append(True)])
     assert begun == []
-
-
-def test_random_numbers_of_a_gpu_are_each_ones_own(machine: CudaMachine) -> None:
-    def draw(seed: int, yield_turn: Callable[[], None]) -> list[float]:
-        generator_of(machine.device).manual_seed(seed)
-        return _random_numbers(seed, yield_turn)
-
-    _assert_as_alone(machine.device, draw, (5, 3, 4))
 
 
 def test_captures_of_several_runs_are_those_made_alone(machine: CudaMachine) -> None:

@@ -48,11 +48,16 @@ CPU = Device("cpu")
 
 
 class Watch:
-    """A watchdog whose clock is moved in steps of a second."""
+    """A watchdog of some tasks of the worker a, whose clock is moved in steps of a second."""
 
-    def __init__(self, stall_after: float | None = None) -> None:
+    def __init__(self, *tasks: str, stall_after: float | None = None) -> None:
         self.clock = Clock()
         self.dog: Watchdog[str] = Watchdog(stall_after, self.clock)
+        self.dog.watch("a", tasks or ["run"])
+
+    def hear(self, *phases: str, worker: str = "a", task: str = "run") -> None:
+        for phase in phases:
+            self.dog.heard(worker, task, phase)
 
     def wait(self, seconds: float) -> list[Overdue[str]]:
         """Wait; return what was overdue meanwhile."""
@@ -65,13 +70,12 @@ class Watch:
 
 def test_a_silent_worker_is_reported_then_killed_then_abandoned() -> None:
     watch = Watch(stall_after=30.0)
-    watch.dog.watch("a", ["run"])
-    watch.dog.heard("a", "run", "training")
+    watch.hear("training")
     assert watch.wait(29) == []
     assert watch.wait(1) == [Overdue("a", "report", 30.0, 30.0, ("training",))]
     assert watch.wait(29) == []
     assert watch.wait(1) == [Overdue("a", "kill", 60.0, 0.0, ("training",))]
-    watch.dog.heard("a", "run", "training")  # sent before it was killed
+    watch.hear("training")  # sent before it was killed
     assert watch.wait(END_S - 1) == []
     assert [due.action for due in watch.wait(1)] == ["abandon"]
     assert watch.wait(10_000) == []
@@ -79,63 +83,48 @@ def test_a_silent_worker_is_reported_then_killed_then_abandoned() -> None:
 
 def test_a_heartbeat_begins_the_wait_anew() -> None:
     watch = Watch(stall_after=30.0)
-    watch.dog.watch("a", ["run"])
     for _ in range(3):
         assert [due.action for due in watch.wait(59)] == ["report"]
-        watch.dog.heard("a", "run", "training")
+        watch.hear("training")
     watch.dog.forget("a")
     assert watch.wait(100) == []
 
 
-def test_the_limit_is_never_below_two_minutes_unless_it_is_given() -> None:
+@pytest.mark.parametrize(
+    ("phases", "limit"),
+    [
+        (["reading the corpus"], FIRST_S),
+        (["reading the corpus", "training"], FIRST_S),  # in which the first step compiles
+        (["training"] * 10, FEWEST_S),
+    ],
+)
+def test_the_first_silence_of_a_phase_may_be_long_and_any_other_lasts_two_minutes(
+    phases: list[str], limit: float
+) -> None:
     watch = Watch()
-    watch.dog.watch("a", ["run"])
-    for _ in range(10):
-        assert watch.wait(1) == []
-        watch.dog.heard("a", "run", "training")
-    assert watch.wait(FEWEST_S - 1) == []
-    assert [due.seconds for due in watch.wait(1)] == [FEWEST_S]
-
-
-def test_a_phase_without_a_heartbeat_may_take_half_an_hour() -> None:
-    watch = Watch()
-    watch.dog.watch("a", ["run"])
-    watch.dog.heard("a", "run", "reading the corpus")
-    assert watch.wait(FIRST_S - 1) == []
-    watch.dog.heard("a", "run", "training")  # in which the first step compiles
-    assert watch.wait(FIRST_S - 1) == []
-    assert [due.action for due in watch.wait(1)] == ["report"]
+    watch.hear(*phases)
+    assert watch.wait(limit - 1) == []
+    assert [(due.action, due.seconds) for due in watch.wait(1)] == [("report", limit)]
 
 
 def test_the_limit_follows_the_longest_silence_of_the_phase_in_any_worker() -> None:
     watch = Watch()
+    watch.dog.watch("b", ["run"])
     for worker in "ab":
-        watch.dog.watch(worker, ["run"])
-        for phase in ("training", "training"):
-            watch.dog.heard(worker, "run", phase)
+        watch.hear("training", "training", worker=worker)
     watch.wait(100)
-    watch.dog.heard("a", "run", "training")
+    watch.hear("training")
     limit = FACTOR * 100
     due = watch.wait(limit + 1)
     assert [(each.worker, each.seconds) for each in due] == [("b", limit), ("a", limit)]
-
-
-def test_a_phase_does_not_inherit_the_silence_of_another() -> None:
-    watch = Watch()
-    watch.dog.watch("a", ["run"])
-    watch.dog.heard("a", "run", "training")
-    watch.wait(1000)
-    for _ in range(2):
-        watch.dog.heard("a", "run", "translating test")
-    assert [due.seconds for due in watch.wait(FEWEST_S)] == [FEWEST_S]
+    watch.hear("translating test", "translating test")
+    assert [due.seconds for due in watch.wait(FEWEST_S)] == [FEWEST_S], "another phase has its own"
 
 
 def test_a_process_may_be_silent_as_long_as_any_of_its_tasks() -> None:
-    watch = Watch()
-    watch.dog.watch("a", ["one", "two"])
-    for _ in range(2):
-        watch.dog.heard("a", "one", "training")
-    watch.dog.heard("a", "two", "reading the corpus")
+    watch = Watch("one", "two")
+    watch.hear("training", "training", task="one")
+    watch.hear("reading the corpus", task="two")
     assert watch.wait(FIRST_S - 1) == []
     watch.dog.ended("a", "two")
     assert [due.action for due in watch.wait(FEWEST_S)] == ["report"]
@@ -145,7 +134,6 @@ def test_a_process_may_be_silent_as_long_as_any_of_its_tasks() -> None:
 
 def test_times_in_which_the_scheduler_was_stopped_do_not_count() -> None:
     watch = Watch(stall_after=30.0)
-    watch.dog.watch("a", ["run"])
     for _ in range(5):  # as under Ctrl-Z
         watch.clock.now += 3600.0
         assert watch.dog.overdue() == []
