@@ -16,16 +16,16 @@ test set, with 5 beams:
 The time of a search depends on the length of the translations, and so on the model: an untrained
 one writes to the limit. So all contenders have the weights of one trained model: ours are mapped
 into Marian's and JoeyNMT's model, and CTranslate2's converter reads that Marian model. Hypotheses
-are ranked by log-probability without a length penalty, the only setting that is the same in all:
-with ``--length-penalty A`` ours and JoeyNMT divide by ((5 + n) / 6)^A, the others by n^A. The
-translations of all must then be equal, but for rounding and for the conditions under which a search
-ends. The share of translations that equal ours, their tokens and their BLEU are printed below the
-table and show that the work was the same. The length limit is the same number of tokens for all.
+are ranked by log-probability without a length penalty, the only setting that is the same in all.
+The translations of all must then be equal, but for rounding and for the conditions under which a
+search ends. The share of translations that equal ours, their tokens and their BLEU are printed
+below the table and show that the work was the same. The length limit is the same number of tokens
+for all.
 
 The weights are those of a finished run of the preset, given by ``--weights``, or of a short
-training of ``--training-steps`` steps, kept in the user's cache: enough for translations of the
-right length, not for good ones. Batches have the same largest number of source tokens for all. The
-first sentences are decoded once before anything is measured. Ends with 1 if a contender fails.
+training of 1,000 steps, kept in the user's cache: enough for translations of the right length, not
+for good ones. Batches have the same largest number of source tokens for all. The first sentences
+are decoded once before anything is measured. Ends with 1 if a contender fails.
 """
 
 from __future__ import annotations
@@ -79,22 +79,23 @@ CONTENDERS = (
     Contender("ctranslate2", "CTranslate2, float32", "ctranslate", "transformers"),
 )
 RATES = "sentences_per_second"
+N_SENTENCES, BEAM, N_TRAINING_STEPS = 1000, 5, 1000
+MAX_TOKENS = 100  # of a sentence, either side
+BATCH_TOKENS = 4096  # source tokens
 
 
 def main() -> int:
     """Run the contenders in turns, print and write the results; return the exit status."""
     options = _options()
-    limit = options.max_tokens
     run, corpus = prepared(
         options,
-        f"model.dims.max_len={limit}",
-        f"decoding.size={options.beam}",
-        f"decoding.length_penalty={options.length_penalty}",
-        "decoding.penalty_form=gnmt",
-        f"decoding.max_extra={limit}",
+        f"model.dims.max_len={MAX_TOKENS}",
+        f"decoding.size={BEAM}",
+        "decoding.length_penalty=0.0",
+        f"decoding.max_extra={MAX_TOKENS}",
     )
     name, test = next(iter(corpus.tests.items()))
-    n = min(options.sentences, len(test))
+    n = min(N_SENTENCES, len(test))
     model = assemble(run.model, corpus.tokenizers.vocabulary, PAD)
     model.load_state_dict(weights(run, corpus, options))
     with tempfile.TemporaryDirectory() as folder:
@@ -109,10 +110,10 @@ def main() -> int:
             data=data,
             spec=run.model_dump(mode="json"),
             decoding=Decoding(
-                beam=options.beam,
-                max_tokens=limit,
-                batch_tokens=options.batch_tokens,
-                length_penalty=options.length_penalty,
+                beam=BEAM,
+                max_tokens=MAX_TOKENS,
+                batch_tokens=BATCH_TOKENS,
+                length_penalty=0.0,
                 norm_eps=run.model.stack("encoder").norm.options["eps"],
             ),
         )
@@ -122,6 +123,7 @@ def main() -> int:
     more = {
         "corpus": corpus.text.name,
         "test": name,
+        "sentences": n,
         "spec": run.model_dump(mode="json"),
     }
     record = summary(options, entries, RATES, more)
@@ -145,7 +147,7 @@ def weights(run: RunSpec, corpus: Prepared, options: argparse.Namespace) -> dict
         run.training.model_dump(mode="json"),
         corpus.corpus_fingerprint,
         corpus.tokenizers.fingerprint,
-        options.training_steps,
+        N_TRAINING_STEPS,
     ]
     key = hashlib.sha256(json.dumps(determinants, sort_keys=True).encode()).hexdigest()[:16]
     file = cache_folder("benchmarks") / f"{key}.safetensors"
@@ -153,7 +155,7 @@ def weights(run: RunSpec, corpus: Prepared, options: argparse.Namespace) -> dict
         file.parent.mkdir(parents=True, exist_ok=True)
         torch.set_num_threads(options.threads)
         device = torch.device(options.device)
-        model = trained(run, corpus, options.training_steps, device)
+        model = trained(run, corpus, N_TRAINING_STEPS, device)
         writer = file.with_suffix(".new")
         save_file({name: w.cpu().contiguous() for name, w in model.state_dict().items()}, writer)
         writer.replace(file)
@@ -223,12 +225,6 @@ def facts(
 def _options() -> argparse.Namespace:
     parser = option_parser(__doc__, "decoding_speed.json", [c.name for c in _all_contenders(2)])
     parser.add_argument("--weights", type=Path, help="safetensors of a run of this preset")
-    parser.add_argument("--training-steps", type=int, default=1000, help="unless there are weights")
-    parser.add_argument("--sentences", type=int, default=1000)
-    parser.add_argument("--beam", type=int, default=5)
-    parser.add_argument("--length-penalty", type=float, default=0.0, help="exponent; 0 is none")
-    parser.add_argument("--max-tokens", type=int, default=100, help="of a sentence, either side")
-    parser.add_argument("--batch-tokens", type=int, default=4096, help="source tokens of a batch")
     options = parser.parse_args()
     absent = {*(options.only or ())} - {contender.name for contender in _contenders(options)}
     if absent:

@@ -6,15 +6,12 @@ import sys
 from functools import partial
 from typing import Any
 
-import torch
-
 from ablate import measuring
 from ablate.training.engines import resolve
 from gpu.script import Item, Result, Setting, answer
-from gpu.work import Work, n_captures, seconds_of, size
+from gpu.work import Work, memory_in_use, n_captures, pass_over, seconds_of, size
 
 _N_PASSES = 3
-_MIB = 2**20
 
 
 def captures(name: str, setting: Setting) -> Result:
@@ -23,19 +20,14 @@ def captures(name: str, setting: Setting) -> Result:
     batches = work.some(setting.pick(400, 2))
     passes: list[dict[str, Any]] = []
     with work.engine(resolve("auto", setting.device.type), setting.precision) as engine:
-
-        def one_pass() -> None:
-            for batch in batches:
-                engine.step([batch])
-
         for _ in range(_N_PASSES):
-            seconds = seconds_of(one_pass, setting.device)[1]
+            seconds = seconds_of(pass_over(engine, batches), setting.device)[1]
             passes.append(
                 {
                     "seconds": seconds,
                     "captures": n_captures(engine),
                     "preparing_seconds": engine.seconds_preparing,
-                    **_used(setting),
+                    **memory_in_use(setting),
                 }
             )
         note = engine.note
@@ -59,17 +51,6 @@ def probe(name: str, setting: Setting) -> Result:
         f"{figures['train_peak_mib']:,.0f} MiB; {figures.get('runs_at_once', 1):.0f} runs at once"
     )
     return Result(line, {**figures, "engine": engine})
-
-
-def _used(setting: Setting) -> dict[str, float]:
-    if not setting.is_cuda:
-        return {}
-    free, total = torch.cuda.mem_get_info()
-    return {
-        "used_mib": (total - free) / _MIB,
-        "reserved_mib": torch.cuda.memory_reserved() / _MIB,
-        "peak_allocated_mib": torch.cuda.max_memory_allocated() / _MIB,
-    }
 
 
 ITEMS: dict[str, Item] = {

@@ -27,7 +27,16 @@ from ablate.parts.objective.likelihood import LabelSmoothing
 from ablate.training.engines import cuda_graph
 from ablate.training.gradient import forward_backward, forward_hidden
 from gpu.script import Item, Result, Setting, WrongError, answer
-from gpu.work import N_WARM_PASSES, Work, captured, median_ms, relative_difference, seconds_of, size
+from gpu.work import (
+    N_WARM_PASSES,
+    Work,
+    captured,
+    median_ms,
+    pass_over,
+    relative_difference,
+    seconds_of,
+    size,
+)
 
 _N_REPLAYS = 30
 _EPSILON = 0.1
@@ -131,11 +140,7 @@ def compiled(setting: Setting) -> Result:
         work = Work(size("base", setting), setting)
         batches = work.some(setting.pick(8, 2))
         with work.engine("cuda_graph", setting.precision) as engine:
-
-            def one_pass() -> None:
-                for batch in batches:  # noqa: B023 - called in this round alone
-                    engine.step([batch])
-
+            one_pass = pass_over(engine, batches)
             warm = [seconds_of(one_pass, setting.device)[1] for _ in range(N_WARM_PASSES)]
             times[f"{name}_step_ms"] = median_ms(one_pass, setting.device, 5) / len(batches)
             times[f"{name}_warm_up_seconds"] = sum(warm)

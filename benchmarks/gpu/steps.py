@@ -10,13 +10,18 @@ import statistics
 import sys
 from functools import partial
 
-import torch
-
 from gpu.script import Item, Result, Setting, answer
-from gpu.work import N_WARM_PASSES, Work, n_captures, seconds_of, size
+from gpu.work import (
+    N_WARM_PASSES,
+    Work,
+    memory_in_use,
+    n_captures,
+    pass_over,
+    seconds_of,
+    size,
+)
 
 _N_BATCHES = 8
-_MIB = 2**20
 
 
 def steps(name: str, engine_name: str, precision: str, setting: Setting) -> Result:
@@ -24,11 +29,7 @@ def steps(name: str, engine_name: str, precision: str, setting: Setting) -> Resu
     work = Work(size(name, setting), setting)
     batches = work.some(setting.pick(_N_BATCHES, 2))
     with work.engine(engine_name, precision) as engine:
-
-        def one_pass() -> None:
-            for batch in batches:
-                engine.step([batch])
-
+        one_pass = pass_over(engine, batches)
         warm = [seconds_of(one_pass, setting.device)[1] for _ in range(N_WARM_PASSES)]
         measured = [seconds_of(one_pass, setting.device) for _ in range(setting.pick(10, 2))]
         host, whole = (statistics.median(column) for column in zip(*measured, strict=True))
@@ -45,22 +46,13 @@ def steps(name: str, engine_name: str, precision: str, setting: Setting) -> Resu
             "note": engine.note,
             "captures": n_captures(engine),
             "preparing_seconds": engine.seconds_preparing,
-            **_memory(setting),
+            **memory_in_use(setting),
         }
     line = (
         f"{figures['step_ms']:.2f} ms a step ({figures['host_ms']:.2f} of the host), "
         f"{figures['target_tokens_per_second'] / 1e3:,.1f}k tokens/s"
     )
     return Result(f"{line}; {engine.note}" if engine.note else line, figures)
-
-
-def _memory(setting: Setting) -> dict[str, float]:
-    if not setting.is_cuda:
-        return {}
-    return {
-        "reserved_mib": torch.cuda.memory_reserved() / _MIB,
-        "peak_allocated_mib": torch.cuda.max_memory_allocated() / _MIB,
-    }
 
 
 def items() -> dict[str, Item]:

@@ -132,6 +132,28 @@ def captured(capturer: GraphCapturer, work: Callable[[], Tensor]) -> Callable[[]
     return capturer.capture("the work", work)
 
 
+def pass_over(engine: Engine, batches: Sequence[Batch]) -> Callable[[], None]:
+    """Return what makes a step of each batch."""
+
+    def one_pass() -> None:
+        for batch in batches:
+            engine.step([batch])
+
+    return one_pass
+
+
+def memory_in_use(setting: Setting) -> dict[str, float]:
+    """Return what a GPU and PyTorch say of its memory; nothing of a CPU."""
+    if not setting.is_cuda:
+        return {}
+    free, total = torch.cuda.mem_get_info()
+    return {
+        "used_mib": (total - free) / 2**20,
+        "reserved_mib": torch.cuda.memory_reserved() / 2**20,
+        "peak_allocated_mib": torch.cuda.max_memory_allocated() / 2**20,
+    }
+
+
 def n_captures(engine: Engine) -> int:
     """Return how many captures an engine has; 0 for those that make none."""
     return int(vars(engine).get("n_captures", 0))
