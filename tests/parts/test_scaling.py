@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -100,26 +99,14 @@ def test_learned_trains_one_number_for_all_heads() -> None:
     torch.testing.assert_close(scores(part, q, k), 1.7 * dots(q, k), atol=1e-13, rtol=0)
 
 
-HEADS = torch.tensor([0.02, 0.5, 1.0, 3.0], dtype=torch.float64)
-
-
-@pytest.mark.parametrize(
-    ("part", "dot", "first", "stored"),
-    [
-        (make("learned", per_head=True), dots, K**-0.5, HEADS),
-        (make("cosine"), cosines, 10.0, HEADS.log()),
-    ],
-    ids=["learned", "cosine"],
-)
 @torch.no_grad()
-def test_a_number_for_each_head_is_the_factor_of_its_scores(
-    part: Scaling, dot: Callable[[Tensor, Tensor], Tensor], first: float, stored: Tensor
-) -> None:
-    q, k = 5 * numbers(B, H, T, K), 0.2 * numbers(B, H, S, K, seed=2)
-    torch.testing.assert_close(scores(part, q, k), first * dot(q, k), atol=1e-5, rtol=0)
-    parameter(part).copy_(stored.view_as(parameter(part)))
-    expected = dot(q, k) * HEADS[:, None, None]
-    torch.testing.assert_close(scores(part, q, k), expected, atol=1e-12, rtol=0)
+def test_learned_may_train_a_number_for_each_head() -> None:
+    part, q, k = make("learned", per_head=True), numbers(B, H, T, K), numbers(B, H, S, K, seed=2)
+    torch.testing.assert_close(scores(part, q, k), dots(q, k) / K**0.5, atol=1e-6, rtol=0)
+    factors = torch.tensor([0.2, 1.0, -3.0, 0.0], dtype=torch.float64)
+    parameter(part).copy_(factors[:, None, None])
+    expected = dots(q, k) * factors[:, None, None]
+    torch.testing.assert_close(scores(part, q, k), expected, atol=1e-13, rtol=0)
 
 
 @torch.no_grad()
@@ -136,6 +123,16 @@ def test_qk_norm_is_a_trained_multiple_of_the_cosine() -> None:
 def test_qk_norm_starts_from_the_typical_length(length: int, start: float) -> None:
     part = build(Scaling, choose(Scaling, "qk_norm", typical_length=length), DIMS)
     assert parameter(part).item() == pytest.approx(start, rel=1e-7)
+
+
+@torch.no_grad()
+def test_cosine_has_a_temperature_for_each_head() -> None:
+    part, q, k = make("cosine"), 5 * numbers(B, H, T, K), 0.2 * numbers(B, H, S, K, seed=2)
+    torch.testing.assert_close(scores(part, q, k), cosines(q, k) / 0.1, atol=1e-5, rtol=0)
+    tau = torch.tensor([0.02, 0.5, 1.0, 3.0], dtype=torch.float64)
+    parameter(part).copy_(-tau.log())
+    expected = cosines(q, k) / tau[:, None, None]
+    torch.testing.assert_close(scores(part, q, k), expected, atol=1e-12, rtol=0)
 
 
 def test_the_temperature_of_a_cosine_stays_above_a_hundredth() -> None:
