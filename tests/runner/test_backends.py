@@ -170,23 +170,22 @@ def logged(task: MakeTask) -> Task:
     return job
 
 
-def test_a_log_is_continued_and_a_failure_quotes_its_own_lines_alone(
-    logged: Task, diary: Diary
+@pytest.mark.parametrize(
+    ("last_words", "mode", "quoted"),
+    [
+        ("", "a", "it printed nothing"),
+        ("what is this\n", "a", "what is this"),
+        ("what is this\n", "w", "what is this"),  # a machine with a folder of its own
+    ],
+)
+def test_a_failure_quotes_the_lines_that_its_own_process_has_added_to_the_log(
+    last_words: str, mode: str, quoted: str, logged: Task, diary: Diary
 ) -> None:
-    for last_words, quoted in (("", "it printed nothing"), ("what is this\n", "what is this")):
-        with Pool([Device("cpu")], diary, lambda *_: Failing(last_words)) as pool:  # noqa: B023
-            (outcome,) = pool.run(one_per_process([logged]))
-        assert outcome.reason == f"the worker ended with exit status 1: {quoted}"
-    log = logged.log.read_text(encoding="utf-8")
-    assert log == "of another attempt\nwhat is this\n"
-
-
-def test_the_log_of_a_machine_with_a_folder_of_its_own_is_quoted_whole(
-    logged: Task, diary: Diary
-) -> None:
-    with Pool([Device("cpu")], diary, lambda *_: Failing("what is this\n", mode="w")) as pool:
+    with Pool([Device("cpu")], diary, lambda *_: Failing(last_words, mode)) as pool:
         (outcome,) = pool.run(one_per_process([logged]))
-    assert outcome.reason == "the worker ended with exit status 1: what is this"
+    assert outcome.reason == f"the worker ended with exit status 1: {quoted}"
+    before = "of another attempt\n" if mode == "a" else ""
+    assert logged.log.read_text(encoding="utf-8") == before + last_words
 
 
 def test_when_every_machine_is_lost_the_rest_waits_for_the_next_call(
