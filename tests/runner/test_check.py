@@ -159,13 +159,16 @@ def test_every_row_with_a_refused_model_is_named(tmp_path: Path) -> None:
     assert [f"variants.v{n}" in str(refusal.value) for n in (1, 2, 3)] == [True] * 3
 
 
-HUGE = {
-    "model.dims.d_model": (10**10, "no model can be built with 10,000,000,000: "),
-    "model.dims.max_len": (10**17, f"{10**17:,} exceeds the 2^47 bytes"),
-    "tokenizer.vocab_size": (10**18, f"{10**18:,} exceeds the 2^47 bytes"),
-    "model.feed_forward.d_ff": (2**63, f"{2**63:,} exceeds the 2^47 bytes"),
-    "model.n_layers": (10**9, "1,000,000,000 layers exceed the bound of 100,000"),
-}
+LAYERS = "1,000,000,000 layers exceed the bound of 100,000"
+HUGE: list[tuple[str, object, str]] = [
+    ("model.dims.d_model", 10**10, "no model can be built with 10,000,000,000: "),
+    ("model.dims.d_k", 10**13, f"a model with {10**13:,} exceeds the 2^47 bytes"),
+    ("model.dims.max_len", 10**17, f"{10**17:,} exceeds the 2^47 bytes"),
+    ("tokenizer.vocab_size", 10**18, f"{10**18:,} exceeds the 2^47 bytes"),
+    ("model.feed_forward.d_ff", 2**63, f"{2**63:,} exceeds the 2^47 bytes"),
+    ("model.n_layers", 10**9, LAYERS),
+    ("model.n_layers", {"encoder": 1, "decoder": 10**9}, LAYERS),
+]
 """Sizes, and how each is refused."""
 
 
@@ -178,9 +181,10 @@ def _spec(folder: Path, path: str, value: object) -> Path:
     return file
 
 
-@pytest.mark.parametrize("path", sorted(HUGE))
-def test_a_size_that_no_machine_can_hold_is_refused(path: str, tmp_path: Path) -> None:
-    size, reason = HUGE[path]
+@pytest.mark.parametrize(("path", "size", "reason"), HUGE)
+def test_a_size_that_no_machine_can_hold_is_refused(
+    path: str, size: object, reason: str, tmp_path: Path
+) -> None:
     file = _spec(tmp_path, path, size)
     n_lines = len(file.read_text().splitlines())
     arguments = ["plan", str(file), "--device", "cpu", "--results", str(tmp_path / "results")]
