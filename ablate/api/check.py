@@ -30,6 +30,3 @@ def check(files: Path | str | Sequence[Path | str] = ()) -> list[Finding]:
         if entry.origin is not None and entry.origin.sha256 in digests
         for finding in check_part(entry)
     ]
-
-
-__all__ = ["Finding", "check"]

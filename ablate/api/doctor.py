@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ablate.doctor import CheckResult, Diagnosis, examine
+from ablate.doctor import Diagnosis, examine
 from ablate.runner import devices
 
 
@@ -17,6 +17,3 @@ def doctor(device: str = "auto", results: Path | str = "results") -> Diagnosis:
     """
     devices.check_name(device)
     return examine(device, Path(results))
-
-
-__all__ = ["CheckResult", "Diagnosis", "doctor"]

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ablate.runner.sessions import RunningTask, Session, sessions
+from ablate.runner.sessions import Session, sessions
 
 
 def status(results: Path | str = "results") -> list[Session]:
     """Return what each call of ``ablate run`` on a folder of results is doing, oldest first."""
     return sessions(Path(results))
-
-
-__all__ = ["RunningTask", "Session", "status"]
