@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, NotRequired, Required
 
 from pydantic import Field, TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails
 from typing_extensions import TypedDict
 
 SCHEMA = 2
@@ -222,7 +221,6 @@ def speed_sessions(speed: Mapping[str, Any] | None) -> dict[str, dict[str, list[
     return {**speed.get("earlier", {}), speed.get("session", ""): speed["rounds"]}
 
 
-_LONGEST = 60  # characters of a value in a message
 _RECORD: TypeAdapter[Record] = TypeAdapter(Record)
 _PROBE: TypeAdapter[Probe] = TypeAdapter(Probe)
 _MATCH: TypeAdapter[Match] = TypeAdapter(Match)
@@ -230,8 +228,6 @@ _MATCH: TypeAdapter[Match] = TypeAdapter(Match)
 
 def read_record(content: object) -> dict[str, Any]:
     """Return what ``record.json`` holds."""
-    if not isinstance(content, Mapping):
-        raise ValueError("is not a record but a " + type(content).__name__)
     return _valid(content, _RECORD, "a record")
 
 
@@ -250,19 +246,13 @@ def _valid(content: Any, kind: TypeAdapter[Any], what: str) -> dict[str, Any]:
         kind.validate_python(content, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        path = ".".join(str(step) for step in first["loc"])
-        reason = " ".join(filter(None, (path, _why(first))))
-        raise ValueError(f"is not {what}: {reason}") from error
+        is_missing = first["type"] == "missing"
+        reason = "is missing" if is_missing else f"cannot be {first['input']!r:.60}"
+        if expected := first.get("ctx", {}).get("expected"):
+            reason += f"; it can be {expected}"
+        key = ".".join(map(str, first["loc"]))
+        raise ValueError(f"is not {what}: {f'{key} {reason}'.strip()}") from error
     return content
-
-
-def _why(detail: ErrorDetails) -> str:
-    """Return in words what pydantic finds wrong with a key."""
-    if detail["type"] == "missing":
-        return "is missing"
-    expected = detail.get("ctx", {}).get("expected")
-    value = repr(detail["input"])[:_LONGEST]
-    return f"cannot be {value}" + (f"; it can be {expected}" if expected else "")
 
 
 def leaves(value: object, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -92,7 +92,7 @@ class Store:
             except StoreError:
                 return None
 
-        return headings(self.results / "runs", read)
+        return headings(self._runs, read)
 
     def heading(self, run: str) -> Heading | None:
         """Return what lists show of the record of a run; None if it has not ended."""
@@ -191,8 +191,7 @@ class Store:
             if "replaced_by" not in record:
                 return record
             return Store(Path(run).resolve().parents[1])._read_outcome(record["hash"])
-        runs = self.results / "runs"
-        hashes = sorted(path.parent.name for path in runs.glob("*/record.json"))
+        hashes = sorted(path.parent.name for path in self._runs.glob("*/record.json"))
         matches = [name for name in hashes if run and name.startswith(run)]
         hint = ""
         if ":" in run:
@@ -207,9 +206,9 @@ class Store:
         if matches:
             raise StoreError(f"{run!r} fits several runs: {', '.join(matches)}; give one of these")
         raise StoreError(
-            f"there is no run {run!r} in {runs} ({counted(len(hashes), 'run')} there);{hint} give "
-            "experiment:row:seed, as in pe:none:1, the first characters of a run's hash, or its "
-            "folder; `ablate plan SPEC --json` has the hashes"
+            f"there is no run {run!r} in {self._runs} ({counted(len(hashes), 'run')} there);{hint} "
+            "give experiment:row:seed, as in pe:none:1, the first characters of a run's hash, or "
+            "its folder; `ablate plan SPEC --json` has the hashes"
         )
 
     def _read_outcome(self, run: str) -> dict[str, Any]:
@@ -308,23 +307,26 @@ def _digest(content: Mapping[str, Any]) -> str:
 
 
 def _read_record(path: Path) -> dict[str, Any] | None:
-    with readable(path), suppress(FileNotFoundError):
-        try:
-            return parse(path.read_bytes(), read_record)
-        except ValueError as error:
-            raise StoreError(
-                f"{path}: {error}; `ablate run` makes the run again, if an experiment needs it"
-            ) from error
-    return None
+    try:
+        return _read(path, read_record)
+    except ValueError as error:
+        raise StoreError(
+            f"{path}: {error}; `ablate run` makes the run again, if an experiment needs it"
+        ) from error
 
 
 def _read_unless_damaged(path: Path, check: Check, effect: str) -> dict[str, Any] | None:
     """Return the content of a file; None if there is none or, with a warning, it is damaged."""
+    try:
+        return _read(path, check)
+    except ValueError as error:
+        warnings.warn(f"{path}: {error}; {effect}", DamagedFileWarning, stacklevel=3)
+        return None
+
+
+def _read(path: Path, check: Check) -> dict[str, Any] | None:
     with readable(path), suppress(FileNotFoundError):
-        try:
-            return parse(path.read_bytes(), check)
-        except ValueError as error:
-            warnings.warn(f"{path}: {error}; {effect}", DamagedFileWarning, stacklevel=3)
+        return parse(path.read_bytes(), check)
     return None
 
 
