@@ -102,10 +102,9 @@ def _progress(selection: Selection) -> str:
 
 
 def _write(table: reporting.Table, folder: Path, *, with_figures: bool, is_new: bool) -> bool:
-    """Write a table and its figures; return whether that was possible.
+    """Write a table, and figures unless they would show the same records; return whether it was.
 
-    Otherwise, as on a full disk or in a read-only folder, the table can still be printed. Figures
-    that would show the same records are not drawn again.
+    If not, as on a full disk or in a read-only folder, the table can still be printed.
     """
     details = table.details
     assert details is not None, "it is the table of runs"
@@ -116,16 +115,12 @@ def _write(table: reporting.Table, folder: Path, *, with_figures: bool, is_new: 
     try:
         reporting.write_tables(table, folder)
         if with_figures and (is_new or not drawn.is_file() or drawn.read_text("utf-8") != content):
-            _draw(details, folder)
+            from ablate.report import figures  # slow to import, and seldom needed
+
+            for drawing in figures.drawings(details):
+                drawing.save(folder)
             write_whole(drawn, content)
     except (StoreError, OSError) as error:
         print_remark(f"the table is printed, but not kept: {error}")
         return False
     return True
-
-
-def _draw(details: reporting.Details, folder: Path) -> None:
-    from ablate.report import figures  # slow to import, and seldom needed
-
-    for drawing in figures.drawings(details):
-        drawing.save(folder)

@@ -239,7 +239,8 @@ def _every_run(store: Store, needed: dict[str, set[str]]) -> list[StoredRun]:
         is_link = folder.is_symlink()
         content = [] if is_link or not folder.is_dir() else _entries(folder.path)
         names = {entry.name for entry in content}
-        is_run = names <= {"lock"} or not names.isdisjoint(_FILES) or any(map(_is_text, names))
+        has_text = any(name.startswith("hypotheses.") for name in names)
+        is_run = names <= {"lock"} or not names.isdisjoint(_FILES) or has_text
         if not _HASH.fullmatch(folder.name) or not (is_link or (folder.is_dir() and is_run)):
             continue
         try:
@@ -261,10 +262,6 @@ def _every_run(store: Store, needed: dict[str, set[str]]) -> list[StoredRun]:
         )
         every_run.append(run)
     return sorted(every_run, key=lambda run: (run.experiment or "", run.row or "", run.seed or 0))
-
-
-def _is_text(name: str) -> bool:
-    return name.startswith("hypotheses.")
 
 
 def _entries(folder: Path | str) -> list[os.DirEntry[str]]:

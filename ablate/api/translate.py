@@ -89,14 +89,7 @@ class Translator:
     ) -> None:
         names = [run] if isinstance(run, str) else list(run)
         self._device = torch.device(str(devices.find(device)[0]))
-        members, errors = [], []
-        for name in names:
-            try:
-                members.append(_load(name, Store(Path(results)), self._device))
-            except StoreError as error:
-                errors.append(error)
-        if errors:
-            raise StoreError("\n".join(map(str, errors))) from errors[0]
+        members = [_load(name, Store(Path(results)), self._device) for name in names]
         first = members[0]
         for name, member in zip(names, members, strict=True):
             if member.tokenizers.fingerprint != first.tokenizers.fingerprint:
@@ -189,7 +182,10 @@ def decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
 
 def _load(run: str, store: Store, device: torch.device) -> _TrainedRun:
     record = show_run(run, results=store.results)
-    folder = _folder_of(run, record["hash"], store)
+    folder = store.path(record["hash"])
+    if (Path(run) / "record.json").is_file():  # the folder is named, or one that it replaced
+        beside = Path(run).resolve().parent / record["hash"]
+        folder = beside if beside.is_dir() else Path(run)
     spec = _spec(record, folder)
     try:
         for name in ("tokenizer.json", "model.safetensors"):
@@ -211,17 +207,6 @@ def _load(run: str, store: Store, device: torch.device) -> _TrainedRun:
         # of a record without digests
         raise StoreError(f"{folder}: its model cannot be read: {error}") from error
     return _TrainedRun(record, spec, tokenizers, model.to(device).eval())
-
-
-def _folder_of(run: str, key: str, store: Store) -> Path:
-    """Return the folder of the run ``key``, which was found by a name or a folder.
-
-    The folder may also be that of a run that it replaced.
-    """
-    if not (Path(run) / "record.json").is_file():
-        return store.path(key)
-    beside = Path(run).resolve().parent / key
-    return beside if beside.is_dir() else Path(run)
 
 
 def _spec(record: dict[str, Any], folder: Path) -> RunSpec:
