@@ -296,12 +296,8 @@ def test_a_row_that_diverges_is_worse_than_any_number() -> None:
 
 
 def test_a_blessing_says_why_a_difference_has_no_interval() -> None:
-    with pytest.raises(UnfitError, match="one pair of runs has no interval; give 3 seeds or more"):
+    with pytest.raises(UnfitError, match=r"single pair .* has no interval; give more seeds"):
         blessed(evidence(CONFIRMED), [1], worse=WORSE)
-    one_left = evidence({**CONFIRMED, "none": [-1.0, -1.0, 28.0]})
-    reason = "of 3 pairs of runs 2 diverged, and the one that is left has no interval; give more"
-    with pytest.raises(UnfitError, match=reason):
-        blessed(one_left, worse=WORSE)
     infinite = evidence({**CONFIRMED, "none": [28.0, float("inf"), 28.0]})
     with pytest.raises(UnfitError, match=r"test\.test\.bleu is not finite with some seed"):
         blessed(infinite, worse=WORSE)

@@ -130,7 +130,7 @@ def test_a_check_is_read_from_top_to_bottom() -> None:
         (
             "checks: {a: {kind: exact, blessed: {seeds: [1], values: [[7.0z]], derived: x, "
             "terms: {}}}}",
-            ["'7.0z' is no hexadecimal number"],
+            ["invalid hexadecimal floating-point string"],
         ),
         (
             "checks: {a: {kind: exact, blessed: {seeds: [1, 2], values: [[0x1p0]], derived: x, "

@@ -100,7 +100,7 @@ class FindingCheck(Directed):
         differences = Estimate(dict(enumerate(values)))
         effect = self._effect(differences, ())
         if effect.interval is None:
-            raise UnfitError(self._without_interval(differences, len(seeds)))
+            raise UnfitError(self._without_interval(differences))
         return FindingBlessing(
             seeds=seeds,
             values=values,
@@ -135,8 +135,7 @@ class FindingCheck(Directed):
             return Result("all diverged", None, remarks)
         mean, interval = effect.differences.mean, effect.interval
         if interval is None:
-            reason = self._without_interval(effect.differences, len(context.seeds))
-            return Result("no interval", reason, remarks)
+            return Result("no interval", self._without_interval(effect.differences), remarks)
         measured = (
             f"{to_scale(mean, interval.high - interval.low, '+')}, {_interval_text(interval)}"
         )
@@ -212,15 +211,10 @@ class FindingCheck(Directed):
         it_takes = f"; it takes {', or '.join(ways)}" if ways else ""
         return f"{self._again(differences)}, and {percentage(MIN_REPLICATION)} is asked{it_takes}"
 
-    def _without_interval(self, differences: Estimate, n_seeds: int) -> str:
+    def _without_interval(self, differences: Estimate) -> str:
         if differences.n > 1:
             return f"{self.measure} is not finite with some seed"
-        if n_seeds > 1:
-            return (
-                f"of {n_seeds} pairs of runs {n_seeds - 1} diverged, and the one that is left has "
-                "no interval; give more seeds"
-            )
-        return f"one pair of runs has no interval; give {self.seeds} seeds or more"
+        return "a single pair of runs that are done has no interval; give more seeds"
 
     def _shortcoming(self, effect: Effect) -> str:
         assert effect.differences is not None, "where all diverged, the claim is shown"
