@@ -85,29 +85,27 @@ def bless(
     refused = [*refused_before.values()]
     weakened: list[str] = []
     checks = reference.checks
+    test_set = next(iter(evaluated_sets(evidence.records)), None)
     for name, check in checks.items():
         if name in refused_before:
             continue
-        context, weaker = reference.context(name, seeds), ""
+        context = reference.context(name, seeds)
         try:
             try:
                 blessing = check.bless(evidence, context)
             except TooWeakError as error:
                 if not may_weaken:
                     raise
-                check, weaker = error.instead, str(error)
+                check = error.instead
                 blessing = check.bless(evidence, context)
+                weakened.append(f"{name} promises less than was asked: {error}")
         except UnfitError as error:
             refused.append(f"{name} cannot be blessed: {error}")
             continue
-        blessed[name] = check.model_copy(update={"blessed": blessing})
-        weakened += [f"{name} promises less than was asked: {weaker}"] if weaker else []
+        published = check.published or published_number(check, experiment, test_set)
+        blessed[name] = check.model_copy(update={"blessed": blessing, "published": published})
     if not blessed or any(checks[name].blessed for name in checks.keys() - blessed):
         raise BlessingError("\n".join(refused))
-    test_set = next(iter(evaluated_sets(evidence.records)), None)
-    for name, check in blessed.items():
-        published = check.published or published_number(check, experiment, test_set)
-        blessed[name] = check.model_copy(update={"published": published})
     new = reference.model_copy(
         update={
             "source": reference.source or f"our own runs of {experiment.name}; see `blessed`",

@@ -119,7 +119,13 @@ class Exact(Check):
     def result(self, evidence: Evidence, context: Context) -> Result:
         blessed = self.blessed
         assert blessed is not None, "only what is blessed is judged"
-        differing = self._differing(self._numbers(evidence, blessed.seeds), blessed)
+        numbers = self._numbers(evidence, blessed.seeds)
+        differing = [
+            _Difference(seed, step, measured, float.fromhex(text))
+            for seed, of_seed, texts in zip(blessed.seeds, numbers, blessed.values, strict=True)
+            for step, (measured, text) in enumerate(zip(of_seed, texts, strict=True), start=1)
+            if measured.hex() != text
+        ]
         machines = [machine(evidence.records[self.row, seed]) for seed in blessed.seeds]
         others = [each for each in machines if each != context.machine]
         if not others:
@@ -163,14 +169,6 @@ class Exact(Check):
                 )
             numbers.append(of_seed)
         return numbers
-
-    def _differing(self, numbers: list[list[float]], blessed: ExactBlessing) -> list[_Difference]:
-        return [
-            _Difference(seed, step, measured, float.fromhex(text))
-            for seed, of_seed, texts in zip(blessed.seeds, numbers, blessed.values, strict=True)
-            for step, (measured, text) in enumerate(zip(of_seed, texts, strict=True), start=1)
-            if measured.hex() != text
-        ]
 
     def _describe(self, worst: _Difference, n: int) -> str:
         step = f" of step {worst.step}" if self.n_values > 1 else ""
