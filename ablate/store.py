@@ -212,7 +212,6 @@ class Store:
         )
 
     def _read_outcome(self, run: str) -> dict[str, Any]:
-        """Return the record of a run that has one, or of the run that replaced it."""
         record = _outcome(run, self.read)
         if record is None:
             raise StoreError(

@@ -122,13 +122,10 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
             early = with_early_runs(selection, records, max(1, n_at_once))
             _schedule(early, records, options, exports)
             records = stored(selection, lookup)
-            missing = [run for run in selection.runs if key_of(run) not in records]
-            if missing:
+            if missing := set(map(key_of, selection.runs)) - records.keys():
                 raise RunError(
-                    f"{counted(len(missing), 'run')} of {len(selection.runs)}, such as "
-                    f"{missing[0].variant} seed {missing[0].seed}, have no record: the corpus "
-                    f"{selection.corpus.name} was changed, or files of the store were removed, "
-                    "while runs were made; call again to make the runs of the present content"
+                    f"{counted(len(missing), 'run')} of {len(selection.runs)} have no record: the "
+                    f"corpus {selection.corpus.name} or the store was changed meanwhile; call again"
                 )
         name = _exported_name(selection, options)
         for (row, seed), record in records.items():

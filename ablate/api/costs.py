@@ -55,8 +55,6 @@ class Cost:
     companion: dict[str, str]
 
 
-_Choices = Mapping[str, Any]
-"""Slot to choice, of the slots that differ from the base model."""
 _Counts = tuple[int, float]
 
 
@@ -99,8 +97,8 @@ class Costs:
             return Cost(counts[0], counts[0] - params, counts[1], counts[1] - flops, paths)
         return None
 
-    def _count(self, choices: _Choices, entry: Entry) -> _Counts | None:
-        """Return the counts of the base model with some choices; None if they are refused."""
+    def _count(self, choices: Mapping[str, Any], entry: Entry) -> _Counts | None:
+        """Return the counts of the base model with choices by slot; None if they are refused."""
         changes = {slot: choice for slot, choice in choices.items() if choice != _default(slot)}
         key = json.dumps(changes, sort_keys=True)
         if key not in self.counts:

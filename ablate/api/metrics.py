@@ -127,7 +127,6 @@ def _with_scores(
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Yield the texts in a value of an option."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping | Sequence):

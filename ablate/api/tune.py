@@ -70,7 +70,6 @@ def _open(selection: Selection, only: Sequence[str]) -> list[str]:
 
 
 def _tune(selection: Selection, rows: Sequence[str], options: RunOptions) -> None:
-    """Make the tuning runs of some rows."""
     tuning = selection.tuning
     assert tuning is not None, "its rows are tuned"
     candidates = tuning_runs(tuning, rows)

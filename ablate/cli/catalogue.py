@@ -160,7 +160,6 @@ def _options(parts: Sequence[PartListing], *, is_stacked: bool) -> Table:
 
 
 def _legend(listed: Sequence[PartListing]) -> str:
-    """Return the meaning of the numbers."""
     if not any(part.cost for part in listed):
         return _legend_of_worth(listed)
     of_base = next((p.cost for p in listed if p.is_default and p.cost), None)
@@ -237,7 +236,6 @@ def _default(option: OptionListing) -> str:
 
 
 def _value(value: Any) -> str:
-    """Return a value as in the YAML, in one line."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
