@@ -238,10 +238,8 @@ def _options(entry: Entry) -> tuple[OptionListing, ...]:
 def _choice(entry: Entry) -> str | dict[str, Any]:
     """Return the shortest choice of a part: its name, and with it what must be given."""
     schema = entry.options.model_json_schema()
-    of_option = schema.get("properties", {})
-    required = {
-        name: _example_of(of_option[name], name, schema) for name in schema.get("required", [])
-    }
+    names = schema.get("required", [])
+    required = {name: _example_of(schema["properties"][name], name, schema) for name in names}
     return {"name": entry.name, **required} if required else entry.name
 
 

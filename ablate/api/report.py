@@ -216,9 +216,10 @@ def _sentences(
                     verify(path, record)
                     of_set = SentenceStatistics.from_csv(path.read_text(encoding="utf-8"))
                 except (StoreError, ValueError):
-                    text = f"{path}: damaged, and left out of the intervals"
-                    text += "; `ablate run` makes the run again"
-                    warnings.warn(text, DamagedFileWarning, stacklevel=3)
+                    text = (
+                        "damaged, and left out of the intervals; `ablate run` makes the run again"
+                    )
+                    warnings.warn(f"{path}: {text}", DamagedFileWarning, stacklevel=3)
                 else:
                     statistics.setdefault(run, {})[test_set] = of_set
     return statistics

@@ -27,9 +27,6 @@ from ablate.report.formats.markdown import unescaped
 from ablate.store import Store
 from ablate.writing import csv_rows
 
-_AT = "@"
-_SIGNATURE = "_signature"
-_MEAN = re.compile(r"(?P<metric>.+)\.mean")
 _NOTE = re.compile(r"- \*\*(?P<label>[a-z]+)\*\*: (?P<text>.*)")
 
 
@@ -59,7 +56,7 @@ class ResultSet:
 
 def read_result_set(name: str, spec: str | None, results: Path) -> ResultSet:
     """Read one side of a comparison; arguments and errors are those of `compare`."""
-    if not Path(name).exists() and _AT in name:
+    if not Path(name).exists() and "@" in name:
         return _of_commit(name, results)
     if Path(name).is_dir():
         if not (Path(name) / "runs").is_dir():
@@ -200,8 +197,8 @@ def _scorings(records: Records) -> dict[str, str]:
     for record in records.values():
         for scores in record.get("test", {}).values():
             for name, value in scores.items():
-                if name.endswith(_SIGNATURE) and value:
-                    ways.setdefault(name.removesuffix(_SIGNATURE), set()).add(scoring(value))
+                if name.endswith("_signature") and value:
+                    ways.setdefault(name.removesuffix("_signature"), set()).add(scoring(value))
     return {metric: "; ".join(sorted(own)) for metric, own in ways.items()}
 
 
@@ -228,7 +225,7 @@ def _canonical(record: Record) -> dict[str, Any]:
 
 def _of_commit(name: str, results: Path) -> ResultSet:
     """Read the tables that a commit holds: the values by seed if it has them, else the means."""
-    spec, _, commit = name.rpartition(_AT)
+    spec, _, commit = name.rpartition("@")
     read = _git_reader(commit, results)
     names = (spec, experiment_name(shipped.resolve(Path(spec))))
     experiment = next((each for each in names if read(f"{each}/table.csv")), None)
@@ -290,8 +287,7 @@ def _by_seed(text: str) -> tuple[dict[str, dict[str, RowSample]], dict[str, Coun
 
 def _means(line: Mapping[str, str]) -> Iterator[tuple[str, RowSample]]:
     for column, value in line.items():
-        match = _MEAN.fullmatch(column)
-        if match and value:
-            metric = match["metric"]
+        metric, _, figure = column.rpartition(".")
+        if figure == "mean" and value:
             sd, n = line.get(f"{metric}.sd"), line.get(f"{metric}.n") or line["runs.done"]
             yield metric, RowSample(int(n), float(value), float(sd) if sd else None)
