@@ -196,8 +196,7 @@ def _sentences(
 ) -> TranslationDifferences:
     before, after = sides
     if before.store is None or after.store is None:
-        reason = "tables hold none; compare two folders of results"
-        return TranslationDifferences(note=reason)
+        return TranslationDifferences(note="tables hold none; compare two folders of results")
     corpora = {each for pair in pairs for each in _fingerprints(pair, "corpus")}
     if not test_sets or len(corpora) > 1:
         reason = "the corpora differ" if test_sets else "no row is tested on both sides"

@@ -80,7 +80,7 @@ def corpora() -> tuple[CorpusListing, ...]:
     for name, entry in sorted(slots()["corpus"].items()):
         is_available = None
         with suppress(SpecError):  # it needs options
-            is_available = build(Corpus, _choice(name, ()), at="corpus").is_available()
+            is_available = _built(name, ()).is_available()
         summary = (entry.cls.__doc__ or "").strip().partition("\n")[0]
         listed.append(CorpusListing(name, summary, entry.source, is_available))
     return tuple(listed)
@@ -97,7 +97,7 @@ def fetch_corpus(
         SpecError: if there is no such corpus, or its options are wrong.
         DataError: if it is unavailable.
     """
-    corpus = build(Corpus, _choice(name, options), at="corpus")
+    corpus = _built(name, options)
     is_available = corpus.is_available()
     corpus.fetch(report)
     if is_available:
@@ -106,7 +106,7 @@ def fetch_corpus(
 
 def show_corpus(name: str, options: Sequence[str] = ()) -> CorpusStatistics:
     """Return sizes and examples of a corpus; options and errors are those of `fetch_corpus`."""
-    return _statistics(build(Corpus, _choice(name, options), at="corpus").load(), {})
+    return _statistics(_built(name, options).load(), {})
 
 
 def check_corpus(spec: Path | str) -> CorpusStatistics:
@@ -183,8 +183,8 @@ def text_of_runs(choice: Choice, records: Iterable[Mapping[str, Any]]) -> Corpus
     return text
 
 
-def _choice(name: str, options: Sequence[str]) -> Choice:
+def _built(name: str, options: Sequence[str]) -> Corpus:
     table = slots()["corpus"]
     if name not in table:
         raise SpecError(no_such("corpus", name, sorted(table)))
-    return load_corpus(name, options)
+    return build(Corpus, load_corpus(name, options), at="corpus")

@@ -116,8 +116,8 @@ def _with_scores(
                     raise SpecError(f"metrics: {metric.choice.name}: {error}") from error
                 entry = {"score": score, "signature": built.signature()}
                 stored = {**stored, key: entry | ({"files": metric.files} if metric.files else {})}
-            tests[name] |= {metric.choice.name: stored[key]["score"]}
-            tests[name] |= {f"{metric.choice.name}_signature": stored[key]["signature"]}
+            tests[name][metric.choice.name] = stored[key]["score"]
+            tests[name][f"{metric.choice.name}_signature"] = stored[key]["signature"]
     if stored != before:
         try:
             write_whole(folder / "metrics.json", json.dumps(stored, indent=1) + "\n")

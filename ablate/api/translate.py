@@ -270,9 +270,9 @@ class LoadedRun:
         """Return the name of every attention's part, by sub-layer."""
         parts = {}
         for name, _ in self._attentions():
-            side, cross = ("decoder", "cross") if name.startswith("cross") else (name[:7], "")
-            stack = self.spec.model.stack("encoder" if side == "encoder" else "decoder")
-            chosen = stack.cross_attention if cross else stack.attention
+            kind = name.partition(".")[0]
+            stack = self.spec.model.stack("encoder" if kind == "encoder" else "decoder")
+            chosen = stack.cross_attention if kind == "cross" else stack.attention
             parts[name] = (chosen or stack.attention).name
         return parts
 

@@ -124,8 +124,7 @@ def _print_blessed(done: Blessed) -> None:
         echo(text)
     for text in done.refused:
         echo(text, err=True)
-    names = [name for name, check in done.reference.checks.items() if check.blessed]
-    echo(f"{done.path} is blessed: {', '.join(names)}")
+    echo(f"{done.path} is blessed: {', '.join(done.to_json()['blessed'])}")
 
 
 def _print_gated(gated: Gated, *, as_json: bool) -> None:
@@ -149,5 +148,4 @@ def default_reference(spec: Path) -> Path:
     path = shipped.resolve(file).resolve()
     root = next((folder for folder in path.parents if folder.name == "experiments"), path.parent)
     parts = (*path.relative_to(root).with_suffix("").parts, *([context] if context else []))
-    name = "-".join(parts)
-    return Path(f"{name}.reference.yaml")
+    return Path(f"{'-'.join(parts)}.reference.yaml")
