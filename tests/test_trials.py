@@ -5,14 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from ablate import api
 from ablate.errors import DataError, StoreError
-from ablate.report import FORMATS, render
+from ablate.report import FORMATS, Details, figures, render
+from ablate.report.figures import Drawing
 from ablate.runner.provenance import code_digest, hardware, versions
 from ablate.store import Store
 from tests.made_up_runs import EXPERIMENT, finish
@@ -73,11 +73,12 @@ def test_figures_are_of_the_table_and_drawn_anew_when_it_shows_other_numbers(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn, store = list[int](), Store(Path("results"))
-    monkeypatch.setattr(
-        sys.modules["ablate.api.run"],
-        "_draw",
-        lambda details, _: drawn.append(len(details.records)),
-    )
+
+    def drawings(details: Details) -> list[Drawing]:
+        drawn.append(len(details.records))
+        return []
+
+    monkeypatch.setattr(figures, "drawings", drawings)
     for more in ("", "  scale: {model.norm: scale}\n", "negligible: {bleu: 5}\n"):
         path.write_text(EXPERIMENT + more, encoding="utf-8")
         finish(path, store.results)  # by another experiment
