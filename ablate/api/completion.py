@@ -124,9 +124,10 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
             records = stored(selection, lookup)
             if missing := set(map(key_of, selection.runs)) - records.keys():
                 raise RunError(
-                    f"{counted(len(missing), 'run')} of {len(selection.runs)} have no record: "
-                    f"the corpus {selection.corpus.name} was changed meanwhile, or the store; call "
-                    "again"
+                    f"{counted(len(missing), 'run')} of {len(selection.runs)} have no record: the "
+                    f"corpus {selection.corpus.name} was changed, or files of the store were "
+                    "removed, while runs were made; call again to make the runs of the present "
+                    "content"
                 )
         name = _exported_name(selection, options)
         for (row, seed), record in records.items():
