@@ -147,6 +147,21 @@ def test_the_first_command_trains_as_many_models_as_is_said() -> None:
     assert f"with `--seeds 1,2,3`, which is {3 * len(seeds)} of them" in TEXT
 
 
+def test_the_length_of_the_atlas_on_real_text_is_that_of_its_pilots() -> None:
+    text = (ROOT / "experiments" / "multi30k" / "atlas.yaml").read_text(encoding="utf-8")
+    comment = " ".join(text.partition("extends")[0].replace("#", "").split())
+    found = {}
+    for record in records("multi30k/atlas/pilots.tar.xz"):
+        chosen = record["spec"]["training"]
+        key = chosen["steps"], chosen["batch_tokens"], chosen["precision"]
+        found[key] = f"{record['test']['test2016']['bleu']:.1f}"
+    assert f"to {found[2000, 1536, 'fp32']} BLEU on test2016 after 2,000 steps of 1,536" in comment
+    assert f"and to {found[4000, 768, 'fp32']} after 4,000 of 768" in comment
+    assert f"gives {found[4000, 1536, 'fp32']} (4,000 of 1,536)" in comment
+    assert f"and {found[8000, 768, 'fp32']} (8,000 of 768)" in comment
+    assert f"the third has {found[4000, 1536, 'bf16']}." in comment
+
+
 @pytest.mark.parametrize(
     ("reference", "measure", "title", "words"),
     [
