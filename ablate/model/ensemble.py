@@ -5,7 +5,6 @@ N decoded rows, D_m the width of model m, V target vocabulary.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -76,7 +75,7 @@ class _MeanOutput:
     def logits(self, x: Tensor) -> Tensor:
         parts = zip(self._members, x.split(self._widths, dim=-1), strict=True)
         log_p = [member.output.logits(part).float().log_softmax(dim=-1) for member, part in parts]
-        return torch.stack(log_p).logsumexp(dim=0) - math.log(len(log_p))
+        return torch.stack(log_p).logsumexp(dim=0)
 
 
 class _EnsembleState(DecoderState):
