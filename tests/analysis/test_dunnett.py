@@ -135,6 +135,7 @@ def test_a_comparison_apart_makes_the_constant_larger() -> None:
     assert alone.critical is not None
     assert with_one.critical is not None
     assert alone.critical < with_one.critical < critical_value([0.0] * 5, 8)
+    assert with_one.critical == critical_value([BALANCED] * 4 + [0.0], 8)
 
 
 def test_the_smallest_detectable_difference_is_that_of_the_noncentral_t() -> None:

@@ -120,6 +120,8 @@ def test_a_planted_fault_is_found_and_no_other(planted: str) -> None:
     name = planted.partition(",")[0]
     assert (fault.name, fault.split, fault.is_error) == (name, split, is_error)
     assert "pairs (" in fault.text
+    if name in ("swapped_sides", "other_language"):
+        assert ("(lines " in fault.text) == (split != "train"), "which a sample speaks for"
 
 
 @pytest.mark.parametrize(("n", "is_told"), [(9, False), (10, True)])

@@ -99,6 +99,14 @@ def load(**changes: Any) -> CorpusText:
     return corpus(**changes).load()
 
 
+def test_the_words_of_a_language_without_spaces_are_its_characters(folder: Path) -> None:
+    pairs = [("一 二", "one two three"), ("一二三四", "one")]
+    (folder / "train.tsv").write_bytes(tsv(pairs, ("zh", "en")))
+    for name in ("dev", "news"):
+        (folder / f"{name}.tsv").write_bytes(tsv(pairs[:1], ("zh", "en")))
+    assert list(load(src="zh", tgt="en", max_words=3).train.src) == ["一 二"]
+
+
 def from_files() -> CorpusText:
     pairs = {split: (f"{split}.en", f"{split}.de") for split in SPLITS}
     tests = {"news": pairs.pop("news")}

@@ -12,7 +12,7 @@ from ablate.config.experiment import RunSpec
 from ablate.config.identity import files_of, identity
 from ablate.data import prepare as module
 from ablate.data.corpus import Bitext, Corpus
-from ablate.data.prepare import prepare, with_translations
+from ablate.data.prepare import n_bytes_to_encode, prepare, with_translations
 from ablate.data.tokenizer import TokenizerPair
 from ablate.errors import DataError
 from ablate.registry import build
@@ -105,6 +105,7 @@ def test_training_alone_sees_the_teacher(folder: Path) -> None:
         assert targets[:3] == ["A B A", "A B B", "A B C"]
         assert list(map(list, student.dev.tgt)) == list(map(list, plain.dev.tgt))
         assert [decode(ids[:-1].tolist()) for ids in plain.train.tgt][:3] != targets[:3]
+    assert n_bytes_to_encode(taught(run, teacher), plain.corpus_fingerprint) == 0
     teacher.write_text("".join("B\n" for _ in src))
     again = prepare(taught(run, teacher))
     assert {decode(ids[:-1].tolist()) for ids in again.train.tgt} == {"B"}, (

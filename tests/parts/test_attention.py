@@ -348,3 +348,4 @@ def test_heads_are_neither_mixed_nor_scaled_at_first(name: str) -> None:
     x, of_call = crossing()
     assert part.load_state_dict(full.state_dict(), strict=False).unexpected_keys == []
     assert_near(part(x, of_call), full(x, of_call))
+    assert len([*part.parameters()]) > len([*full.parameters()]), "to be trained"

@@ -49,6 +49,17 @@ def test_evaluation_is_the_identity() -> None:
     assert torch.equal(ElementDropout(0.5).eval()(x), x)
 
 
+@pytest.mark.parametrize("p", [1e-7, 2**-16])
+def test_the_least_rates_drop_next_to_nothing(p: float) -> None:
+    x = torch.ones(1000, requires_grad=True)
+    torch.manual_seed(0)
+    ElementDropout(p).train()(x).sum().backward()
+    assert x.grad is not None
+    kept = x.grad[x.grad != 0].tolist()
+    assert len(kept) > 990
+    assert kept == pytest.approx([1 / (1 - p)] * len(kept))
+
+
 @pytest.mark.parametrize("p", [0.0, 1.0])
 def test_rates_of_0_and_1_are_those_of_torch(p: float) -> None:
     ours, theirs = (torch.ones(30, 4, requires_grad=True) for _ in range(2))

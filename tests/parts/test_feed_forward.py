@@ -188,6 +188,14 @@ def test_the_balance_loss_by_hand(top_k: int, balance: float, x: Tensor) -> None
     assert nothing.losses[0].item() == 0
 
 
+def test_the_balance_loss_of_one_token(x: Tensor) -> None:
+    part, token = mixture(top_k=1, balance=0.5).train(), x[:1, :1]
+    aux_losses = AuxLosses(torch.ones(1, 1, dtype=torch.bool))
+    part(token, aux_losses)
+    p, _ = gates_by_hand(part, token[0, 0], 4)
+    assert aux_losses.losses[0].item() == pytest.approx(0.5 * 4 * max(p), rel=1e-12)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_losses_are_added_in_training_alone(name: str, x: Tensor) -> None:
     part, is_token = feed_forward(name), torch.ones(B, T, dtype=torch.bool)

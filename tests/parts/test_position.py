@@ -41,6 +41,10 @@ def test_numbers_keep_their_type(position: Position, dtype: torch.dtype) -> None
         assert part.embed(torch.randn(B, T, DIMS.d_model, dtype=dtype), where).dtype is dtype
 
 
+def test_weights_alone_are_saved(position: Position) -> None:
+    assert {*position.state_dict()} == {name for name, _ in position.named_parameters()}
+
+
 def test_bf16_comes_near_to_single_precision(position: Position) -> None:
     part = position.float()
     scaling = build(Scaling, choose(Scaling, "sqrt_dk"), DIMS)

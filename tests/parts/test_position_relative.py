@@ -296,6 +296,12 @@ def test_kerple_by_hand(side: Side) -> None:
         for row, i in enumerate((4, 7)):
             expected = [-a * math.log(1 + b * abs(i - j)) for j in range(9)]
             assert bias[head, row].tolist() == pytest.approx(expected, abs=1e-12)
+    bias.sum().backward()
+    distances = [abs(i - j) for i in (4, 7) for j in range(9)]
+    of_factor = [-sum(math.log(1 + b * d) for d in distances) for b in (0.3, 0.01)]
+    of_slope = [-sum(a * d / (1 + b * d) for d in distances) for a, b in ((0.5, 0.3), (0.01, 1.5))]
+    assert part.factors.grad[1].tolist() == pytest.approx([*of_factor, 0.0])
+    assert part.slopes.grad[1].tolist() == pytest.approx([of_slope[0], 0.0, of_slope[1]])
 
 
 def test_kerple_starts_between_its_bounds_for_every_layer_and_head() -> None:

@@ -91,6 +91,15 @@ def test_partial_rotary_rotates_the_first_dimensions_alone(
     torch.testing.assert_close(part.rotate(x, positions), expected, atol=1e-13, rtol=0)
 
 
+def test_partial_rotary_rotates_one_pair_at_least() -> None:
+    x, positions = torch.randn(B, H, T, 2), torch.arange(T)
+    dims = Dims.model_validate({"d_model": 6, "n_heads": H, "max_len": 64})
+    stack_info = StackInfo(side="encoder", n_encoder_layers=1, n_decoder_layers=1)
+    part = build(Position, choose(Position, "partial_rotary", share=0.25), dims, stack_info)
+    expected = by_complex_numbers(x, positions, 10_000.0, "interleaved")
+    torch.testing.assert_close(part.rotate(x, positions), expected, atol=1e-13, rtol=0)
+
+
 @pytest.mark.parametrize(("factor", "length", "base"), [(4.0, 64, 1e4), (8.0, 300, 500.0)])
 def test_yarn_by_complex_numbers(factor: float, length: int, base: float) -> None:
     """Wavelengths above L are stretched, those below L / 32 kept, others between."""

@@ -102,6 +102,15 @@ def test_weights_that_cannot_be_linked_are_written(
     assert not (store.path("sampling") / WEIGHTS).samefile(store.path("trained") / WEIGHTS)
 
 
+def test_what_a_killed_run_has_left_is_in_the_way_of_no_link(trained: Task) -> None:
+    store = Store(trained.results)
+    ours, theirs = store.path("sampling"), store.path("trained")
+    ours.mkdir()
+    (ours / f"{WEIGHTS}.new").write_bytes(b"half")
+    finish(sampling(trained), store)
+    assert (ours / WEIGHTS).samefile(theirs / WEIGHTS)
+
+
 def test_a_run_that_was_stopped_while_it_decoded_decodes_again(trained: Task) -> None:
     store, phases = Store(trained.results), list[str]()
 
