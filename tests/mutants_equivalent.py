@@ -46,6 +46,8 @@ any negative number is the key of no pair
   data/segmentation.py  DropoutSampler._ranks  2 -> 3: 2
 gradients are 0 or absent before a check
   training/engines/self_check.py  compare  drop the statement: engine.model.zero_grad(set_to_none=*
+products of matrices alone are counted
+  measuring/counts.py  FlopCounter.count  sum -> the mean: *
 both orders give the same
   data/parallel.py  complete  swap _INVALID and _NUL: *
   gate/mean.py  MeanCheck.loosened  swap would and was: *

@@ -1,7 +1,8 @@
-"""The atlas has every registered part, and says what it leaves out."""
+"""The atlas has every registered part and says what it leaves out; its page says what it found."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,15 @@ import yaml
 
 from ablate import config
 from ablate.registry import slots
+from tests.browser import in_browser, needs_browser
 
-EXPERIMENTS = Path(__file__).parents[1] / "experiments"
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import atlas_page  # noqa: E402
+from atlas_page import Difference, agreement  # noqa: E402
+
+EXPERIMENTS = ROOT / "experiments"
 SLOTS = {
     "atlas": (
         *("position", "attention", "scaling", "mask", "norm", "residual", "feed_forward"),
@@ -48,3 +56,102 @@ def test_no_warm_up_of_a_row_is_longer_than_its_training() -> None:
     for row in config.load(EXPERIMENTS / "atlas_tuned.yaml").rows:
         training = row.spec.training
         assert training.schedule.options["warmup"] < training.steps, row.name
+
+
+def test_the_page_is_what_its_script_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["atlas_page.py", "--output", str(tmp_path / "atlas.md")])
+    atlas_page.main()
+    written = (tmp_path / "atlas.md").read_text(encoding="utf-8")
+    assert written == (ROOT / "docs" / "atlas.md").read_text(encoding="utf-8"), (
+        "write it anew: python benchmarks/atlas_page.py"
+    )
+
+
+def column(**rows: tuple[float, str]) -> dict[str, Difference]:
+    return {
+        name: Difference(value, value - 1, value + 1, verdict)
+        for name, (value, verdict) in rows.items()
+    }
+
+
+def test_columns_agree_as_far_as_their_ranks_and_signs_do() -> None:
+    one = column(a=(1.0, "better"), b=(2.0, "better"), c=(3.0, "cannot tell"), d=(4.0, "better"))
+    one |= column(e=(-5.0, "worse"), alone=(9.0, "better"))
+    other = column(a=(0.2, "better"), b=(0.1, "better"), c=(0.3, "better"), d=(-1.0, "worse"))
+    other |= column(e=(-2.0, "worse"))
+    found = agreement(one, other)
+    assert (found.n, found.both, found.contrary) == (5, 4, ("d",))
+    assert found.rho == pytest.approx(1 - 6 * (4 + 1 + 9) / (5 * 24))
+    # Bonett and Wright 2000: tanh(atanh(r) -+ 1.95996 sqrt((1 + r^2 / 2) / (n - 3)))
+    assert found.interval == pytest.approx((-0.8031, 0.9386), abs=1e-4)
+    # Clopper and Pearson, 3 of 4
+    assert found.share == pytest.approx((0.1941, 0.9937), abs=1e-4)
+
+
+def test_a_row_with_runs_that_are_missing_has_no_value() -> None:
+    start = "test.test2016.bleu.difference"
+    line = {f"{start}.estimate": "1.5", f"{start}.low": "0.5", f"{start}.high": "2.5"}
+    line |= {f"{start}.verdict": "better", "runs.missing": "0"}
+    same = line | {f"{start}.low": "", f"{start}.high": "", f"{start}.verdict": "same"}
+    lines = [
+        {**line, "row": "baseline", f"{start}.estimate": ""},
+        {**line, "row": "done"},
+        {**line, "row": "begun", "runs.missing": "1"},
+        {**same, "row": "same"},
+    ]
+    found = atlas_page.column(lines)
+    assert {name: str(each) for name, each in found.items()} == {
+        "done": "+1.5 [+0.5, +2.5]",
+        "same": "+1.5",
+    }
+
+
+SORT_AND_FILTER = """
+<script>
+const table = document.querySelector("table");
+const names = () => [...table.tBodies[0].rows].filter(row => !row.hidden).map(
+    row => row.cells[0].textContent);
+const click = (heading) => {
+  [...table.querySelectorAll("th button")].find(each => each.textContent === heading).click();
+  return names();
+};
+const down = click("ΔBLEU invented"), up = click("ΔBLEU invented");
+const costs = click("parameters"), byName = click("part");
+const field = document.querySelector("input");
+field.value = "Position  better";
+field.dispatchEvent(new Event("input"));
+const filtered = names();
+document.body.innerHTML = "";
+document.body.append(Object.assign(document.createElement("pre"), {
+  textContent: JSON.stringify({down, up, costs, byName, filtered})}));
+</script>
+"""
+
+
+@pytest.mark.figures
+@pytest.mark.e2e
+@needs_browser
+def test_the_page_is_sorted_and_filtered_in_a_browser(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "atlas.md").read_text(encoding="utf-8")
+    body = pytest.importorskip("markdown").markdown(text, extensions=["tables"])
+    script = (ROOT / "docs" / "tables.js").read_text(encoding="utf-8")
+    page = f"<meta charset=utf-8><article>{body}</article><script>{script}</script>"
+    found = in_browser(tmp_path, page + SORT_AND_FILTER)
+    lines = atlas_page.lines_of("atlas")
+    rows = atlas_page.column(lines)
+    values = [rows[name].estimate for name in found["down"]]
+    assert len(values) == len(rows)
+    assert [round(value, 1) for value in values] == sorted(
+        (round(value, 1) for value in values), reverse=True
+    )
+    assert [round(rows[name].estimate, 1) for name in found["up"]] == sorted(
+        round(value, 1) for value in values
+    )
+    added = atlas_page.added(lines)
+    assert added[found["costs"][0]][0] == max(n for n, _ in added.values())
+    assert found["byName"] == sorted(found["byName"], reverse=True)
+    assert sorted(found["filtered"]) == sorted(
+        row for row in rows if row.startswith("position ") and rows[row].verdict == "better"
+    )

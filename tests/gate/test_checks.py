@@ -207,6 +207,11 @@ def test_a_loss_that_is_no_number_is_never_near_enough(losses: Reference) -> Non
     assert not verdict(losses, lost).passed
 
 
+def test_a_loss_that_is_no_number_is_not_blessed() -> None:
+    with pytest.raises(UnfitError, match="some of the numbers are not finite"):
+        blessed(evidence({"baseline": [41.0]}, [7.0, float("nan"), 6.8]), [1], losses=LOSSES)
+
+
 @pytest.mark.parametrize("known", [[], [7.0, 6.9]])
 def test_losses_that_are_not_there_fail(losses: Reference, known: list[float]) -> None:
     failure = verdict(losses, evidence({"baseline": [41.0]}, known)).failure

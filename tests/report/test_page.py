@@ -6,10 +6,7 @@ import base64
 import csv
 import html
 import io
-import json
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -27,10 +24,10 @@ from ablate.report.translations import marked, translations
 from ablate.report.values import NOTHING, TIMES
 from ablate.store import describe, translations_file
 from tests import made_up_runs
+from tests.browser import in_browser, needs_browser
 
 pytestmark = pytest.mark.figures
 
-BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 VOID = ("meta", "br", "link")
 HOSTILE = '<img src=x onerror=alert(1)></script><script>alert(2)</script>"&amp; $title'
 LOADS = re.compile(r"""(?:src|href|action|data|poster)\s*=\s*["'](?!#|data:)|@import|url\((?!#)""")
@@ -315,24 +312,8 @@ document.body.append(Object.assign(document.createElement("pre"), {
 """
 
 
-def in_browser(folder: Path, content: str) -> dict[str, Any]:
-    (folder / "x.html").write_text(content, encoding="utf-8")
-    assert BROWSER is not None
-    options = "--headless --no-sandbox --disable-gpu --hide-scrollbars --virtual-time-budget=5000"
-    done = subprocess.run(
-        [BROWSER, *options.split(), "--window-size=1600,3000", "--dump-dom", "x.html"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    actual = re.search(r"<pre>(.*)</pre>", done.stdout, flags=re.DOTALL)
-    assert actual, done.stderr
-    return json.loads(html.unescape(actual[1]))
-
-
 @pytest.mark.e2e
-@pytest.mark.skipif(BROWSER is None, reason="no browser on this machine")
+@needs_browser
 @pytest.mark.parametrize("width", [1400, 1280, 1000, 400])
 def test_no_number_is_out_of_sight(width: int, many: Table, tmp_path: Path) -> None:
     page = html.escape(render(many, "html"))
@@ -343,7 +324,7 @@ def test_no_number_is_out_of_sight(width: int, many: Table, tmp_path: Path) -> N
 
 
 @pytest.mark.e2e
-@pytest.mark.skipif(BROWSER is None, reason="no browser on this machine")
+@needs_browser
 def test_rows_are_sorted_by_keyboard_and_seeds_shown(
     study: Table, study_page: str, tmp_path: Path
 ) -> None:

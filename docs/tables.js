@@ -1,0 +1,46 @@
+// Long tables of the site: a click on a heading sorts, a field above filters by words.
+const number = (text) => {
+  const found = text.replaceAll("\u2212", "-").replaceAll(",", "").match(/^[+-]?\d+(\.\d+)?/);
+  return found ? Number(found[0]) : null;
+};
+
+const sortBy = (table, head) => {
+  const order = head.getAttribute("aria-sort") === "descending" ? "ascending" : "descending";
+  for (const each of table.tHead.rows[0].cells) each.removeAttribute("aria-sort");
+  head.setAttribute("aria-sort", order);
+  const sign = order === "descending" ? -1 : 1;
+  const text = (row) => row.cells[head.cellIndex].textContent.trim();
+  const compare = (a, b) => {
+    if (!a || !b) return !a - !b; // what is empty comes last
+    const [x, y] = [number(a), number(b)];
+    return sign * (x === null || y === null ? a.localeCompare(b) : x - y);
+  };
+  const body = table.tBodies[0];
+  body.append(...[...body.rows].sort((a, b) => compare(text(a), text(b))));
+};
+
+const filter = (table, words) => {
+  for (const row of table.tBodies[0].rows) {
+    const text = row.textContent.toLowerCase();
+    row.hidden = !words.every((word) => text.includes(word));
+  }
+};
+
+for (const table of document.querySelectorAll("article table")) {
+  if (table.tBodies[0].rows.length < 30) continue;
+  table.dataset.sortable = "";
+  for (const head of table.tHead.rows[0].cells) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    button.addEventListener("click", () => sortBy(table, head));
+    head.append(button);
+  }
+  const field = document.createElement("input");
+  field.type = "search";
+  field.className = "filter";
+  field.placeholder = "filter by words";
+  field.ariaLabel = "Filter the rows of the table by words";
+  field.addEventListener("input", () => filter(table, field.value.toLowerCase().split(/\s+/)));
+  table.before(field);
+}
