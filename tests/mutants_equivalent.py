@@ -48,6 +48,12 @@ gradients are 0 or absent before a check
   training/engines/self_check.py  compare  drop the statement: engine.model.zero_grad(set_to_none=*
 products of matrices alone are counted
   measuring/counts.py  FlopCounter.count  sum -> the mean: *
+of two rows the spread is one row's as much as the other's
+  analysis/comparison.py  _departed  Gt -> GtE: len(rows) > 2
+the trigamma function's inverse is so near to a line that it may begin anywhere
+  analysis/spreads.py  _inverse_trigamma  drop the second term: 0.5 + 1 / y
+another way to the same rank
+  analysis/two_way.py  TwoWay.__init__  True -> False: True
 both orders give the same
   data/parallel.py  complete  swap _INVALID and _NUL: *
   gate/mean.py  MeanCheck.loosened  swap would and was: *

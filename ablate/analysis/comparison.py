@@ -279,7 +279,7 @@ class _Fit:
 class _Pool:
     """Rows that follow the additive model; the baseline may be one of them."""
 
-    def __init__(self, values: Values, baseline: str, n_closed: int = 0) -> None:
+    def __init__(self, values: Values, baseline: str, n_closed: int) -> None:
         self.fits: dict[str, _Fit] = {}
         self.loadings: tuple[float, ...] = ()
         self.df, self.sd, self.slack = 0, None, 1.0

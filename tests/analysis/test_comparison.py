@@ -345,7 +345,7 @@ def test_rows_that_all_have_one_training_have_intervals_of_their_own_pairs() -> 
 
 
 def test_a_row_alone_has_no_slack() -> None:
-    assert _Pool({"baseline": {1: 40.0, 2: 41.0}}, "baseline").slack == 1
+    assert _Pool({"baseline": {1: 40.0, 2: 41.0}}, "baseline", 0).slack == 1
 
 
 def test_a_row_with_the_weights_and_values_of_the_baseline_is_the_same() -> None:
@@ -463,3 +463,11 @@ def test_a_row_that_departed_is_judged_by_its_own_quadruples(n_shared: int) -> N
     assert actual is not None
     assert actual.interval is not None
     assert (actual.interval.low, actual.interval.high) == pytest.approx(tuple(expected))
+
+
+def test_the_error_of_one_row_beside_the_baseline_is_that_of_pairs() -> None:
+    values = table(2, 4)
+    (each,) = compare(values).differences.values()
+    pairs = cells(values)[1] - cells(values)[0]
+    assert (each.method, each.df) == ("two-way", 3)
+    assert each.standard_error == pytest.approx(np.std(pairs, ddof=1) / 2)

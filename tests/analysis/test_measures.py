@@ -152,6 +152,7 @@ def test_a_seed_without_its_sentences_or_with_others_leaves_no_interval(is_missi
         (-0.4, 0.9, "no difference"),
         (0.1, 0.9, "no difference"),
         (-0.4, 1.0, "cannot tell"),
+        (-1.0, 0.4, "cannot tell"),
         (-5.0, 7.0, "cannot tell"),
         (0.0, 2.0, "cannot tell"),
     ],

@@ -113,6 +113,11 @@ def test_the_estimate_of_one_look_is_the_estimate() -> None:
         assert actual == pytest.approx(estimate, abs=1e-4)
 
 
+def test_a_band_within_which_no_interval_lies_at_the_first_look_changes_no_estimate() -> None:
+    of_looks = 1.6, 0.6, [3, 5], [4.0, 2.5]
+    assert median_unbiased(*of_looks, 0.5) == median_unbiased(*of_looks, 0.0)
+
+
 def test_an_early_estimate_moves_towards_0_alike_on_both_sides() -> None:
     high = median_unbiased(2.2, 0.6, [3, 5], [2.5, 2.5], 0.0)
     assert 1.5 < high < 2.2

@@ -127,6 +127,7 @@ def test_a_row_alone_has_the_median_of_its_rounds_and_one_round_no_interval() ->
 def test_two_rounds_have_a_standard_deviation_and_one_has_none() -> None:
     assert Rounds([500.0, 506.0], "s").sd == pytest.approx(math.sqrt(18))
     assert Rounds([500.0], "s").sd is None
+    assert Rounds([500.0, 900.0, 506.0], "s").median == 506.0
 
 
 def test_a_row_has_the_weights_of_the_first_row_that_was_trained_alike() -> None:
