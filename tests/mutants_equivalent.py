@@ -54,6 +54,32 @@ the trigamma function's inverse is so near to a line that it may begin anywhere
   analysis/spreads.py  _inverse_trigamma  drop the second term: 0.5 + 1 / y
 another way to the same rank
   analysis/two_way.py  TwoWay.__init__  True -> False: True
+both are there or neither
+  decoding/beam.py  _BeamState.advance  And -> Or: *
+chunks may have any size
+  decoding/candidates.py  candidates  1 -> 2: 1 (2)
+any order will do
+  decoding/decode_loop.py  DecodeLoop._drop_done  sorted -> list: *
+buffers may have any size
+  decoding/decode_loop.py  CapturedDecodeLoop._two_steps  2 -> 3: 2 (3)
+on a CPU it is there at once
+  data/batches.py  Batch.to  True -> False: True
+a longer name
+  data/own_text.py  OwnText.faults  32 -> 33: 32
+shares add up to 1 but for rounding
+  data/segmentation.py  LatticeSampler.__init__  Sub -> Add: len(bounds) - 1
+a file may begin with a gap
+  data/sentences.py  Lines.__init__  0 -> 1: 0
+the first of two is the first
+  data/sentences.py  Lines.__getitem__  1 -> 2: 1
+it has been killed
+  training/engines/data_parallel.py  GradWorker.close  drop the statement: self._process.join()
+it is replaced by the first pass
+  training/engines/distributed.py  ForwardPass.__init__  0 -> 1: 0
+the snapshot restores the generators
+  training/engines/self_check.py  _Gradient.of  drop the statement: generator.manual_seed(_SEED)
+one process has all of every weight
+  training/weights.py  Weights.state_dict  drop the call of self.gather: *
 both orders give the same
   data/parallel.py  complete  swap _INVALID and _NUL: *
   gate/mean.py  MeanCheck.loosened  swap would and was: *

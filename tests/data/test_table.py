@@ -66,6 +66,13 @@ def parquet_nested(pairs: Pairs) -> bytes:
     return bytes(sink.getvalue())
 
 
+def other_columns() -> bytes:
+    sink = pa.BufferOutputStream()
+    parquet.write_table(pa.table({"a": ["x"], "b": ["y"]}), sink)
+    return bytes(sink.getvalue())
+
+
+UNNAMED = other_columns()
 FORMATS: dict[str, tuple[str, Callable[[Pairs], bytes]]] = {
     "tsv": ("tsv", tsv),
     "tsv.gz": ("tsv.gz", lambda pairs: gzip.compress(tsv(pairs))),
@@ -269,6 +276,7 @@ def test_files_of_a_zip_archive_are_read(folder: Path) -> None:
         ("x.jsonl", b'{"en": "a"}\n', "x.jsonl:1: has no column 'de'; it has 'en'"),
         ("x.jsonl", b"[" * 100_000, "x.jsonl:1: cannot be read"),
         ("x.parquet", b"PAR1 no parquet", "x.parquet: cannot be read: "),
+        ("x.parquet", UNNAMED, "x.parquet:1: has no column 'en'; it has 'a', 'b'"),
         ("x.txt", b"a", "x.txt: a table's name ends in .tsv, .csv, .jsonl (each also .gz) or .par"),
     ],
 )
@@ -296,6 +304,8 @@ def test_rows_that_cannot_be_used_are_left_out_of_the_training_text_alone(folder
         load(dev="x.csv")
     (folder / "x.jsonl").write_bytes(jsonl(TRAIN) + b'{"en": "\\ud800", "de": null}\n')
     assert "1 with invalid UTF-8 (line 5)" in load(train="x.jsonl").notes[0]
+    (folder / "x.parquet").write_bytes(parquet_of([*TRAIN, ("", "A")]))
+    assert "1 with an empty side (line 5)" in load(train="x.parquet").notes[0]
 
 
 @pytest.mark.parametrize("changes", [{"dev": None}, {"tests": None}, {"split": "part"}])

@@ -81,6 +81,7 @@ def test_a_coverage_penalty_is_that_of_the_whole_translation() -> None:
             length = torch.tensor([len(h.tokens) + 1])
             score = h.log_p / float(plain(length)) + beta * _coverage(model, source, h.tokens)
             assert h.score == pytest.approx(score, rel=1e-4)
+    assert not any(module._forward_pre_hooks for module in model.modules()), "none is left behind"
 
 
 @pytest.mark.parametrize("model", MODELS, ids=IDS)

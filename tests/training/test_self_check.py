@@ -244,6 +244,18 @@ def test_it_leaves_no_trace(name: str) -> None:
     assert actual == expected
 
 
+def test_gradients_that_an_engine_keeps_are_as_before() -> None:
+    engine = engine_of()
+    for weight in engine.model.parameters():
+        weight.grad = torch.zeros_like(weight)
+    kept = [(weight, weight.grad) for weight in engine.model.parameters()]
+    compare(engine, some_batch())
+    for weight, gradient in kept:
+        assert weight.grad is gradient
+        assert gradient is not None
+        assert not gradient.any()
+
+
 def trained(folder: Path, engine: str) -> dict[str, Tensor]:
     return dict(run(run_spec(dropout=0.1), folder, engine=engine)[1].state_dict())
 
