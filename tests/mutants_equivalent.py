@@ -58,6 +58,11 @@ both are there or neither
   decoding/beam.py  _BeamState.advance  And -> Or: *
 chunks may have any size
   decoding/candidates.py  candidates  1 -> 2: 1 (2)
+  decoding/candidates.py  candidates  only the first of max: *
+the tensor has four dimensions, of which 2 is the last but one
+  decoding/candidates.py  blockwise_topk  drop a minus: -2
+it decides when sentences that are done leave the batch
+  decoding/decode_loop.py  DecodeLoop.run  Mult -> Div: _SHRINK_BELOW * n
 any order will do
   decoding/decode_loop.py  DecodeLoop._drop_done  sorted -> list: *
 buffers may have any size
