@@ -101,6 +101,22 @@ the order of the words does not matter
   data/unigram.py  train_unigram  sorted -> list: sorted(counts)
 only who reads it would see a fourth decimal
   training/loop.py  _Loop._result  3 -> 4: 3
+the relative tolerance is of numbers that are 0 or 1
+  analysis/two_way.py  TwoWay.__init__  swap estimable and contrasts: *
+every share is below 2
+  data/faults.py  _Languages.faults  2.0 -> 3.0: 2.0*
+both are the same number there
+  data/parallel.py  paired  0 -> 1: 0 (6)
+every sentence ends with the same token
+  data/segmentation.py  resampled  drop the second term: block.starts + block.lengths
+all inputs are on the meta device
+  measuring/counts.py  _CountingMode.__torch_dispatch__  Is -> IsNot: x is None (2)
+any segmentation will do
+  measuring/workload.py  _steps  0 -> 1: 0
+rows are given, whatever the size of a batch
+  measuring/workload.py  Workload.__init__  1 -> 2: 1 (2)
+memory is free earlier
+  training/loop.py  _Loop.run  drop the statement: give_back_free_memory()
 both orders give the same
   data/faults.py  _scanned  swap the first two: (src, tgt)
   gate/check.py  is_close  swap one and other: *

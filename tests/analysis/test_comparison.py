@@ -89,6 +89,11 @@ def test_one_variant_is_the_paired_t_test() -> None:
     assert each.single == each.simultaneous
 
 
+def test_rows_without_any_error_say_nothing_of_what_could_be_told() -> None:
+    values = {"baseline": {1: 40.0, 2: 41.0}, "one": {1: 42.0, 2: 43.0}, "other": {1: 7.0, 2: 8.0}}
+    assert compare(values).detectable is None
+
+
 def test_one_seed_has_differences_and_nothing_else() -> None:
     compared = compare(table(4, 1))
     assert compared.sd is None

@@ -39,6 +39,7 @@ def test_without_pairs_one_row_has_welch_s_interval() -> None:
     expected = stats.ttest_ind(after, before, equal_var=False).confidence_interval()
     assert (shift.method, shift.n) == ("unpaired", 3)
     assert ends(shift) == pytest.approx([expected.low, expected.high] * 2)
+    assert compare_matched({"a": (pair[1], pair[0])})["a"].n == 3
     one, other = (RowSample(each.n, each.mean, each.sd) for each in pair)
     assert compare_matched({"a": (one, other)})["a"] == shift  # a table tells no values
 

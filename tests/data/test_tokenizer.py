@@ -329,6 +329,12 @@ def test_characters_beyond_the_coverage_are_no_part_of_the_alphabet(
         assert build(Tokenizer, tokenizer).least_size(more) == least
 
 
+def test_a_vocabulary_of_bytes_has_room_for_all_of_them() -> None:
+    text, least = corpus_text(), len(SPECIAL) + 256
+    assert build(Tokenizer, choose(Tokenizer, "byte_bpe", vocab_size=260)).least_size(text) == least
+    assert trained_pair("byte_bpe", text, vocab_size=least).vocabulary.n_src == least
+
+
 @pytest.mark.parametrize("name", ["bpe", "byte_bpe", "unigram"])
 @pytest.mark.parametrize("joint", [True, False])
 def test_a_vocabulary_may_be_learned_from_a_sample(name: str, joint: bool) -> None:

@@ -390,6 +390,7 @@ def _worse(seeds: int = 3, margin: float = 3.0, claim: Any = "worse", **terms: A
         (_mean(), _mean(), []),
         (_mean(), _mean([value - 3 for value in TINY]), []),
         (_mean(), _mean(power=0.95), []),
+        (_mean([*TINY[:6], 41.6]), _mean(), []),
         (_mean(), _mean([*TINY[:6], 41.6]), ["below would widen", "above would widen"]),
         (_mean(), _mean(min_effect=2.0), ["min_effect would rise from 1.5 to 2.0"]),
         (_mean(), _mean(power=0.8), ["power would fall from 0.9 to 0.8"]),

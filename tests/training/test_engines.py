@@ -247,7 +247,9 @@ def test_sources_of_almost_one_length_share_a_capture() -> None:
     for n_src in (7, 8, 7, 9, 10):
         engine.forward_backward(of_length(n_src), 10)
     assert engine.n_captures == 2
-    engine.forward_backward(of_length(engine.model.max_len), 10)
+    engine.model.max_len = 15
+    assert engine._shape(of_length(15))[1] == 15, "no source is lengthened beyond the model"
+    engine.forward_backward(of_length(15), 10)
 
 
 @pytest.mark.parametrize(
