@@ -117,7 +117,18 @@ rows are given, whatever the size of a batch
   measuring/workload.py  Workload.__init__  1 -> 2: 1 (2)
 memory is free earlier
   training/loop.py  _Loop.run  drop the statement: give_back_free_memory()
+candidates are judged without a gradient
+  training/gradient.py  backward_to_hidden  detach: hidden
+both are empty, or hold the same
+  data/prepare.py  _write  swap the first two: (src, tgt)
+  training/engines/cuda_graph.py  CudaGraph._make_inputs  swap the first two: (n_tokens, normalizer)
+a key of what is known of a table differs all the same
+  data/table.py  Table.__init__  Is -> IsNot: columns is None
+the first batch sets it
+  training/engines/distributed.py  Distributed.__init__  0 -> 1: 0
 both orders give the same
+  analysis/spreads.py  prior_df  swap apart and _LEAST: *
+  training/curve.py  LayerRecorder.after_step  swap the first two: (now, old)
   data/faults.py  _scanned  swap the first two: (src, tgt)
   gate/check.py  is_close  swap one and other: *
   data/parallel.py  complete  swap _INVALID and _NUL: *

@@ -146,18 +146,24 @@ def test_a_median_unbiased_estimate_is_too_high_as_often_as_too_low(
     assert n_naive > n_above
 
 
-def test_an_outcome_as_high_as_an_unbiased_estimate_is_as_likely_as_a_lower_one() -> None:
-    """With a band that stops a row near 0 at the first look."""
-    looks, bounds, band, pair = [5, 8], [2.5, 2.2], 2.2, 1.5
-    estimate, error = 1.4, pair / math.sqrt(8)
-    true = median_unbiased(estimate, error, looks, bounds, band)
+@pytest.mark.parametrize(
+    ("looks", "bounds", "band", "estimate"),
+    [((5, 8), (2.5, 2.2), 2.2, 1.4), ((3, 12), (3.0, 2.2), 0.0, 1.0)],
+)
+def test_an_outcome_as_high_as_an_unbiased_estimate_is_as_likely_as_a_lower_one(
+    looks: tuple[int, int], bounds: tuple[float, float], band: float, estimate: float
+) -> None:
+    """Also with a band that stops a row near 0 at the first look."""
+    pair, (few, many) = 1.5, looks
+    true = median_unbiased(estimate, pair / math.sqrt(many), looks, bounds, band)
     draw, n = np.random.default_rng(7), 400_000
-    first = draw.normal(true, pair / math.sqrt(5), n)
-    second = (5 * first + 3 * draw.normal(true, pair / math.sqrt(3), n)) / 8
-    half = bounds[0] * pair / math.sqrt(5)
+    first = draw.normal(true, pair / math.sqrt(few), n)
+    rest = draw.normal(true, pair / math.sqrt(many - few), n)
+    second = (few * first + (many - few) * rest) / many
+    half = bounds[0] * pair / math.sqrt(few)
     goes_on = (np.abs(first) < half) & (np.abs(first) + half > band)
     is_as_high = (first > half) | (goes_on & (second > estimate))
-    assert 0.1 < goes_on.mean() < 0.9
+    assert 0.1 < goes_on.mean() < 0.99
     assert is_as_high.mean() == pytest.approx(0.5, abs=0.004)
 
 

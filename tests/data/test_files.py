@@ -296,6 +296,13 @@ def test_a_few_invalid_pairs_are_left_out_and_more_are_another_encoding(
         (folder / "train.de").write_bytes(b"\xff\n" * n + b"b\n" * (n_lines - n))
         reasons = [reason for _, reason in corpus().problems() if "another encoding" in reason]
         assert len(reasons) == extra
+        (folder / "train.de").write_bytes(b"\xff\n\0\n" * (n // 2) + b"b\n" * (n_lines - n))
+        reasons = [reason for _, reason in corpus().problems() if "another encoding" in reason]
+        assert not reasons, f"{n // 2} of two kinds"
+    (folder / "train.de").write_bytes(
+        b"\xff\n\0\n" * n_invalid + b"b\n" * (n_lines - 2 * n_invalid)
+    )
+    assert any("another encoding" in reason for _, reason in corpus().problems())
 
 
 @pytest.mark.parametrize(("encoding", "said"), [("latin-1", "Latin-1"), ("utf-16-le", "UTF-16")])

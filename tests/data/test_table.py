@@ -185,6 +185,9 @@ def test_a_column_may_say_the_split_of_a_row(dev: str, folder: Path) -> None:
             "name of a test",
         )
     ]
+    (folder / "all.tsv").write_text("part\ten\tde\ntrain\ta\tA\ndev\tb\tB\na/b\tc\tC\n")
+    ((option, reason),) = own.problems()
+    assert (option, reason[:14]) == ("train", "column 'part':")
 
 
 def test_columns_without_names_are_numbered(folder: Path) -> None:

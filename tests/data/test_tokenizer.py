@@ -329,6 +329,14 @@ def test_characters_beyond_the_coverage_are_no_part_of_the_alphabet(
         assert build(Tokenizer, tokenizer).least_size(more) == least
 
 
+def test_bytes_are_less_likely_than_any_piece() -> None:
+    text = corpus_text()
+    pair = trained_pair("unigram", text, vocab_size=600, byte_fallback=True)
+    vocab = json.loads(json.loads(pair.to_json())["src"])["model"]["vocab"]
+    of_bytes = {score for piece, score in vocab if piece.startswith("<0x")}
+    assert of_bytes == {min(score for piece, score in vocab if not piece.startswith("<0x"))}
+
+
 def test_a_vocabulary_of_bytes_has_room_for_all_of_them() -> None:
     text, least = corpus_text(), len(SPECIAL) + 256
     assert build(Tokenizer, choose(Tokenizer, "byte_bpe", vocab_size=260)).least_size(text) == least

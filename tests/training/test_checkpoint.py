@@ -13,6 +13,7 @@ import torch
 from ablate.errors import DamagedFileWarning
 from ablate.model import Transformer
 from ablate.training import checkpoint
+from ablate.training.checkpoint import _has_groups
 from ablate.training.step import make_optimizer
 from ablate.training.weights import Weights
 from tests.training.reversal import fresh, run_spec
@@ -153,6 +154,14 @@ def test_one_of_other_groups_begins_the_training_anew(
     change(content["optimizer"])
     torch.save(content, file)
     assert_begins_anew(file, weights, optimizer, "has lost its snapshots, or is of other code")
+
+
+def test_one_of_several_optimizers_may_have_no_groups() -> None:
+    optimizer = parts_of()[2]
+    groups = optimizer.state_dict()
+    assert _has_groups({"optimizers": [groups, {}]}, optimizer)
+    assert _has_groups({"optimizers": [groups]}, optimizer)
+    assert not _has_groups({"optimizers": [groups, groups]}, optimizer)
 
 
 def test_the_loop_may_refuse_its_state(saved: tuple[Path, Parts]) -> None:
