@@ -1,13 +1,15 @@
 """Write the atlas: experiments in which every registered part has a row against one baseline.
 
     python benchmarks/atlas.py               # experiments/atlas.yaml, experiments/atlas_tuned.yaml
-    ablate run atlas && ablate run atlas_tuned
+    ablate run atlas && ablate run atlas_tuned && ablate run multi30k/atlas
+    python benchmarks/atlas.py               # experiments/multi30k/atlas_fr.yaml, by its table
 
 A part has its defaults, and the companion that it requires where the baseline does not have that (a
 residual scheme with its own norm requires ``norm: none``). Every row of `atlas_tuned`, whose parts
 are optimizers and schedules, has the learning rate of the same grid that is best on the dev set.
 Parts that need an option, and those that do not fit the baseline, are named at the end of a file.
-Of tokenizers, those of subwords have rows.
+Of tokenizers, those of subwords have rows. `multi30k/atlas_fr` asks again, in another language, of
+every row that `multi30k/atlas` has decided, and of ten that it has not.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from types import MappingProxyType
 from typing import Any
 
 import yaml
+from atlas_page import DECIDED, column, lines_of
 
 from ablate import config
 from ablate.errors import SpecError
@@ -44,6 +47,7 @@ PATHS = {slot: f"model.{slot}" for slot in _OF_MODEL} | {
 TUNE = {"tune": {"training.schedule.lr": list(RATES)}}
 TUNED = ("optimizer", "schedule")
 """Slots whose parts are compared at the best learning rate of each."""
+N_UNDECIDED = 10  # rows that are asked again though the first answer is none
 
 BASELINE_OPTIONS = {"schedule": ("warmup",)}
 """Options with the baseline's value: the default warm-up is longer than its training."""
@@ -110,7 +114,26 @@ def main() -> int:
     write("atlas", "What is each part worth?", whole, {})
     question = "What are optimizers and schedules worth, each at its best learning rate?"
     write("atlas_tuned", question, atlas(TUNED, TUNE), TUNE)
+    lines = lines_of("multi30k/atlas")
+    if lines:
+        text = in_french({row: each.verdict for row, each in column(lines).items()})
+        write_whole(EXPERIMENTS / "multi30k" / "atlas_fr.yaml", text)
     return 0
+
+
+def in_french(verdicts: Mapping[str, str]) -> str:
+    """Return the experiment of the rows that are decided, and of ten others, evenly spaced."""
+    others = [row for row, verdict in verdicts.items() if verdict not in DECIDED]
+    step = max(1, len(others) / N_UNDECIDED)
+    asked = {others[int(i * step)] for i in range(min(N_UNDECIDED, len(others)))}
+    left_out = "".join(f"  {row}: null\n" for row in others if row not in asked)
+    return (
+        "# Written by `python benchmarks/atlas.py`: the rows of atlas.yaml that its table decides, "
+        f"and {len(asked)} of the others.\n"
+        "question: Is each part worth the same in French?\n"
+        "extends: atlas.yaml\n"
+        "corpus: {tgt: fr}\n" + (f"variants:\n{left_out}" if left_out else "")
+    )
 
 
 def atlas(slot_names: Iterable[str], more: Mapping[str, Any] = MappingProxyType({})) -> Atlas:

@@ -15,6 +15,7 @@ from tests.browser import in_browser, needs_browser
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import atlas  # noqa: E402
 import atlas_page  # noqa: E402
 from atlas_page import Difference, agreement  # noqa: E402
 
@@ -67,6 +68,20 @@ def test_the_page_is_what_its_script_writes(
     assert written == (ROOT / "docs" / "atlas.md").read_text(encoding="utf-8"), (
         "write it anew: python benchmarks/atlas_page.py"
     )
+
+
+def test_what_is_decided_in_german_and_ten_others_are_asked_in_french(tmp_path: Path) -> None:
+    rows = [row.name for row in config.load(EXPERIMENTS / "multi30k" / "atlas.yaml").rows[1:]]
+    verdicts = dict.fromkeys(rows, "cannot tell") | dict.fromkeys(rows[3:90:5], "worse")
+    text = atlas.in_french(verdicts).replace("atlas.yaml\ncorpus", "ablate:multi30k/atlas\ncorpus")
+    (tmp_path / "atlas_fr.yaml").write_text(text, encoding="utf-8")
+    asked = config.load(tmp_path / "atlas_fr.yaml")
+    names = [row.name for row in asked.rows[1:]]
+    assert [row for row in names if verdicts[row] == "worse"] == rows[3:90:5]
+    assert len(names) == len(rows[3:90:5]) + 10
+    assert {row.spec.corpus.options["tgt"] for row in asked.rows} == {"fr"}
+    few = dict(zip(rows, ["better", "cannot tell", "no difference"], strict=False))
+    assert "null" not in atlas.in_french(few)
 
 
 def column(**rows: tuple[float, str]) -> dict[str, Difference]:
