@@ -66,10 +66,10 @@ class _FewerBlocks(Sharing):
         if n_blocks >= stack_info.n_layers:
             n = stack_info.n_layers
             layers = f"{n} layer" if n == 1 else f"{n} layers"
-            fewer = "fewer blocks (n_blocks)" if n > 2 else "block"
+            fewer = "fewer blocks (n_blocks)" if n > 2 else "sharing: block"
             raise ValueError(
                 f"{n_blocks} blocks for the {layers} of the {stack_info.side} share nothing; "
-                f"choose {fewer}, more layers, or none"
+                f"choose {fewer}, more layers, or sharing: none"
             )
         self.n_blocks = n_blocks
 

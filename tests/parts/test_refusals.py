@@ -53,7 +53,8 @@ MODELS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     *(({"sharing": {"name": name, "n_blocks": n}, "n_layers": n},
        {"sharing": {"name": name, "n_blocks": n}, "n_layers": n + 1},
        f"{n} blocks for the {n} layers of the encoder share nothing; choose {instead}, more")
-      for name, n, instead in (("sequence", 2, "block"), ("cycle_reversed", 2, "block"),
+      for name, n, instead in (("sequence", 2, "sharing: block"),
+                               ("cycle_reversed", 2, "sharing: block"),
                                ("cycle", 3, r"fewer blocks \(n_blocks\)"))),
     ({"residual": "rezero"}, {"residual": "rezero", "norm": "none"},
      r"set the encoder's norm \(.*\) to none, or choose rezero_norm"),

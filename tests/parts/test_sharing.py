@@ -127,7 +127,8 @@ def test_sharing_depends_on_the_depth_of_its_stack() -> None:
     """What fits the decoder may be too much for a shallower encoder."""
     layers = {"encoder": 2, "decoder": 3}
     with pytest.raises(
-        RefusedError, match="2 blocks for the 2 layers of the encoder share nothing; choose block,"
+        RefusedError,
+        match="2 blocks for the 2 layers of the encoder share nothing; choose sharing: block,",
     ):
         tiny(n_layers=layers, sharing="cycle")
     model = tiny(n_layers=layers, decoder={"sharing": "cycle"})
