@@ -53,6 +53,17 @@ def test_every_part_has_a_row_or_a_reason(name: str) -> None:
         )
 
 
+@pytest.mark.full
+def test_the_experiments_are_what_their_script_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: dict[Path, str] = {}
+    monkeypatch.setattr(sys, "argv", ["atlas.py"])
+    monkeypatch.setattr(atlas, "write_whole", written.__setitem__)
+    atlas.main()
+    assert {path.stem for path in written} >= {*SLOTS}
+    for path, text in written.items():
+        assert text == path.read_text(encoding="utf-8"), "write it anew: python benchmarks/atlas.py"
+
+
 def test_no_warm_up_of_a_row_is_longer_than_its_training() -> None:
     for row in config.load(EXPERIMENTS / "atlas_tuned.yaml").rows:
         training = row.spec.training
