@@ -209,12 +209,16 @@ def table(columns: Mapping[str, Column], costs: Mapping[str, tuple[int, float]])
         slot, _, choice = row.partition(" ")
         part = known[slot][choice.partition(",")[0]]
         n, flops = costs.get(row, (None, None))
-        found = [rows.get(row) for rows in columns.values()]
+        differences = [rows.get(row) for rows in columns.values()]
         cells = [
             f"[{row}](parts.md#{slot}-{part.name})",
             "" if n is None else f"{n:+,}",
             "" if flops is None else f"{flops:+.1%}",
-            *(text for each in found for text in ((str(each), each.verdict) if each else ("", ""))),
+            *(
+                text
+                for each in differences
+                for text in ((str(each), each.verdict) if each else ("", ""))
+            ),
             f"`{part.formula}`" if part.formula else part.doc.partition("\n")[0],
         ]
         lines.append([cell.replace("|", "\\|") for cell in cells])

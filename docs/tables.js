@@ -1,7 +1,7 @@
 // Long tables of the site: a click on a heading sorts, a field above filters by words.
 const number = (text) => {
-  const found = text.replaceAll("\u2212", "-").replaceAll(",", "").match(/^[+-]?\d+(\.\d+)?/);
-  return found ? Number(found[0]) : null;
+  const digits = text.replaceAll("\u2212", "-").replaceAll(",", "").match(/^[+-]?\d+(\.\d+)?/);
+  return digits ? Number(digits[0]) : null;
 };
 
 const sortBy = (table, head) => {

@@ -1,4 +1,4 @@
-"""The atlas has every registered part and says what it leaves out; its page says what it found."""
+"""The atlas has every registered part and says what it leaves out; its page has its results."""
 
 from __future__ import annotations
 
@@ -107,13 +107,13 @@ def test_columns_agree_as_far_as_their_ranks_and_signs_do() -> None:
     one |= column(e=(-5.0, "worse"), alone=(9.0, "better"))
     other = column(a=(0.2, "better"), b=(0.1, "better"), c=(0.3, "better"), d=(-1.0, "worse"))
     other |= column(e=(-2.0, "worse"))
-    found = agreement(one, other)
-    assert (found.n, found.both, found.contrary) == (5, 4, ("d",))
-    assert found.rho == pytest.approx(1 - 6 * (4 + 1 + 9) / (5 * 24))
+    agreed = agreement(one, other)
+    assert (agreed.n, agreed.both, agreed.contrary) == (5, 4, ("d",))
+    assert agreed.rho == pytest.approx(1 - 6 * (4 + 1 + 9) / (5 * 24))
     # Bonett and Wright 2000: tanh(atanh(r) -+ 1.95996 sqrt((1 + r^2 / 2) / (n - 3)))
-    assert found.interval == pytest.approx((-0.8031, 0.9386), abs=1e-4)
+    assert agreed.interval == pytest.approx((-0.8031, 0.9386), abs=1e-4)
     # Clopper and Pearson, 3 of 4
-    assert found.share == pytest.approx((0.1941, 0.9937), abs=1e-4)
+    assert agreed.share == pytest.approx((0.1941, 0.9937), abs=1e-4)
 
 
 def test_a_row_with_runs_that_are_missing_has_no_value() -> None:
@@ -127,8 +127,8 @@ def test_a_row_with_runs_that_are_missing_has_no_value() -> None:
         {**line, "row": "begun", "runs.missing": "1"},
         {**same, "row": "same"},
     ]
-    found = atlas_page.column(lines)
-    assert {name: str(each) for name, each in found.items()} == {
+    differences = atlas_page.column(lines)
+    assert {name: str(each) for name, each in differences.items()} == {
         "done": "+1.5 [+0.5, +2.5]",
         "same": "+1.5",
     }
@@ -164,20 +164,20 @@ def test_the_page_is_sorted_and_filtered_in_a_browser(tmp_path: Path) -> None:
     body = pytest.importorskip("markdown").markdown(text, extensions=["tables"])
     script = (ROOT / "docs" / "tables.js").read_text(encoding="utf-8")
     page = f"<meta charset=utf-8><article>{body}</article><script>{script}</script>"
-    found = in_browser(tmp_path, page + SORT_AND_FILTER)
+    orders = in_browser(tmp_path, page + SORT_AND_FILTER)
     lines = atlas_page.lines_of("atlas")
     rows = atlas_page.column(lines)
-    values = [rows[name].estimate for name in found["down"]]
+    values = [rows[name].estimate for name in orders["down"]]
     assert len(values) == len(rows)
     assert [round(value, 1) for value in values] == sorted(
         (round(value, 1) for value in values), reverse=True
     )
-    assert [round(rows[name].estimate, 1) for name in found["up"]] == sorted(
+    assert [round(rows[name].estimate, 1) for name in orders["up"]] == sorted(
         round(value, 1) for value in values
     )
     added = atlas_page.added(lines)
-    assert added[found["costs"][0]][0] == max(n for n, _ in added.values())
-    assert found["byName"] == sorted(found["byName"], reverse=True)
-    assert sorted(found["filtered"]) == sorted(
+    assert added[orders["costs"][0]][0] == max(n for n, _ in added.values())
+    assert orders["byName"] == sorted(orders["byName"], reverse=True)
+    assert sorted(orders["filtered"]) == sorted(
         row for row in rows if row.startswith("position ") and rows[row].verdict == "better"
     )
