@@ -26,6 +26,7 @@ from ablate.data.tokenizer import (
     Normalisation,
     TokenizerPair,
     VocabularySize,
+    WordMarker,
     count_pieces,
     split_words,
 )
@@ -50,11 +51,15 @@ class SubwordTokenizer(LimitedTokenizer):
             which take 256 entries of the vocabulary, so that nothing is unknown.
         train_on: the vocabulary is learned from so many training pairs at most, evenly spaced;
             null: from all.
+        word_marker: whether the first piece of a word is marked (``▁``, as in SentencePiece: Kudo &
+            Richardson 2018, arXiv:1808.06226) or the last (``</w>`` of Sennrich et al. 2016,
+            arXiv:1508.07909). The end of a compound is then the piece that it is as a word.
     """
 
     character_coverage: float
     byte_fallback: bool
     train_on: int | None
+    word_marker: WordMarker
 
     def train(self, text: CorpusText) -> TokenizerPair:
         return super().train(self._sampled(text))
@@ -92,8 +97,8 @@ class SubwordTokenizer(LimitedTokenizer):
         counts: Counter[str] = Counter()
         rest = iter(lines)
         while block := [*islice(rest, _BLOCK)]:
-            counts.update(normalizer.normalize_str("\n".join(block)))
-            counts[SPACE] += 1  # as every word has one, the first one too
+            counts.update(normalizer.normalize_str("\n".join(block)).strip(" "))
+            counts[SPACE] += 1  # as every word has one
         counts[SPACE] += counts.pop(" ", 0)
         ranked = sorted(counts, key=lambda character: (-counts[character], character))
         needed = self.character_coverage * counts.total()
@@ -138,6 +143,7 @@ class BytePair(SubwordTokenizer):
         byte_fallback: Annotated[bool, AddedOption(False)] = False,
         normalise: Normalisation = "none",
         train_on: TrainOn = None,
+        word_marker: WordMarker = "start",
     ) -> None:
         super().__init__(
             vocab_size=vocab_size, joint=joint, lowercase=lowercase, normalise=normalise
@@ -147,6 +153,7 @@ class BytePair(SubwordTokenizer):
         self.character_coverage = character_coverage
         self.byte_fallback = byte_fallback
         self.train_on = train_on
+        self.word_marker = word_marker
 
     def sampling(self) -> MakeSampler | None:
         if not self.dropout:
@@ -154,7 +161,7 @@ class BytePair(SubwordTokenizer):
         return partial(DropoutSampler, unknown=UNK, dropout=self.dropout)
 
     def fit(self, lines: Sequence[str], is_tokenised: bool) -> HFTokenizer:
-        splitting = split_words(is_tokenised)
+        splitting = split_words(is_tokenised, self.word_marker)
         learning = splitting  # what the merges are learned from, without rare characters
         if self.character_coverage < 1 and (rare := self._alphabet(lines)[1]):
             parts = [splitting, pre_tokenizers.Split(Regex(_any_of(rare)), "removed")]
@@ -210,6 +217,7 @@ class ByteLevelPairs(BytePair):
         dropout: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0,
         normalise: Normalisation = "none",
         train_on: TrainOn = None,
+        word_marker: WordMarker = "start",
     ) -> None:
         super().__init__(
             vocab_size=vocab_size,
@@ -219,6 +227,7 @@ class ByteLevelPairs(BytePair):
             dropout=dropout,
             normalise=normalise,
             train_on=train_on,
+            word_marker=word_marker,
         )
 
     def least_size(self, text: CorpusText) -> int:
@@ -226,7 +235,7 @@ class ByteLevelPairs(BytePair):
 
     def fit(self, lines: Sequence[str], is_tokenised: bool) -> HFTokenizer:
         in_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        splitting = pre_tokenizers.Sequence([split_words(is_tokenised), in_bytes])
+        splitting = pre_tokenizers.Sequence([split_words(is_tokenised, self.word_marker), in_bytes])
         alphabet = in_bytes.alphabet()
         hf = self._trained(splitting, lines, splitting=splitting, alphabet=alphabet)
         hf.decoder = decoders.ByteLevel()
@@ -254,6 +263,7 @@ class Unigram(SubwordTokenizer):
         byte_fallback: Annotated[bool, AddedOption(False)] = False,
         normalise: Normalisation = "none",
         train_on: TrainOn = None,
+        word_marker: WordMarker = "start",
     ) -> None:
         super().__init__(
             vocab_size=vocab_size, joint=joint, lowercase=lowercase, normalise=normalise
@@ -262,6 +272,7 @@ class Unigram(SubwordTokenizer):
         self.character_coverage = character_coverage
         self.byte_fallback = byte_fallback
         self.train_on = train_on
+        self.word_marker = word_marker
 
     def sampling(self) -> MakeSampler | None:
         if self.alpha is None:
@@ -269,7 +280,7 @@ class Unigram(SubwordTokenizer):
         return partial(LatticeSampler, unknown=UNK, alpha=self.alpha)
 
     def fit(self, lines: Sequence[str], is_tokenised: bool) -> HFTokenizer:
-        splitting = split_words(is_tokenised)
+        splitting = split_words(is_tokenised, self.word_marker)
         counts = count_pieces(self.untrained(models.Unigram(), splitting), lines)
         if self.character_coverage < 1 and (rare := self._alphabet(lines)[1]):
             apart, words, counts = re.compile(_any_of(rare)), counts, Counter()

@@ -1,9 +1,9 @@
 """Tokenizers: text to ids and back.
 
 A space becomes part of the token that follows it, as ``▁``, so that tokens mark where words begin
-and any sentence can be restored, up to runs of white space. In raw text a word and the punctuation
-beside it never share a token; tokenised text is split at white space alone. Every tokenizer is
-trained on the training split and nothing else.
+and any sentence can be restored, up to runs of white space; `word_marker` puts it behind words. In
+raw text a word and the punctuation beside it never share a token; tokenised text is split at white
+space alone. Every tokenizer is trained on the training split and nothing else.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ SPECIAL = ("< pad>", "< bos>", "< eos>", "< unk>")  # with a space: no text has 
 
 VocabularySize = Annotated[int, Field(gt=len(SPECIAL))]
 Normalisation = Annotated[Literal["none", "nfc", "nfkc"], AddedOption("none")]
+WordMarker = Annotated[Literal["start", "end"], AddedOption("start")]
 
 MakeSampler = Callable[[HFTokenizer, Ragged], WordSampler]
 """Makes a sampler from a trained tokenizer and its own segmentation of each word."""
@@ -118,6 +119,9 @@ class Tokenizer(Part, slot="tokenizer"):
     nominal_size: int
     """The largest possible size of a vocabulary, before any text is known."""
 
+    word_marker: WordMarker = "start"
+    """Where the space between words is: with the first piece of a word, or with the last."""
+
     def __init__(
         self, *, joint: bool = True, lowercase: bool = False, normalise: Normalisation = "none"
     ) -> None:
@@ -170,6 +174,8 @@ class Tokenizer(Part, slot="tokenizer"):
         ]
         if self.lowercase:
             steps.append(normalizers.Lowercase())
+        if self.word_marker == "end":
+            steps.append(normalizers.Replace(Regex(r"\z"), " "))
         hf.normalizer = normalizers.Sequence(steps)
         hf.pre_tokenizer = splitting
         hf.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
@@ -233,21 +239,23 @@ class Character(Tokenizer):
         return _fit_whole(self, _split_at(r"[\s\S]"), lines)
 
 
-def split_words(is_tokenised: bool) -> pre_tokenizers.PreTokenizer:
+def split_words(is_tokenised: bool, marker: WordMarker = "start") -> pre_tokenizers.PreTokenizer:
     """Split at white space; in raw text also between words and single punctuation marks."""
-    if is_tokenised:
-        return _split_at(rf"{SPACE}[^{SPACE}]+")
-    return _split_at(rf"{SPACE}?\w+|{SPACE}?[^\w{SPACE}]")
-
-
-def _split_at(piece: str) -> pre_tokenizers.PreTokenizer:
-    """Mark the spaces, then split the line into the matches of ``piece``."""
-    return pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=False),
-            pre_tokenizers.Split(Regex(piece), "isolated"),
-        ]
+    words = (rf"[^{SPACE}]+",) if is_tokenised else (r"\w+", rf"[^\w{SPACE}]")
+    mark = SPACE if is_tokenised else f"{SPACE}?"
+    at_start = marker == "start"
+    return _split_at(
+        "|".join(mark + word if at_start else word + mark for word in words),
+        prepend_scheme="always" if at_start else "never",
     )
+
+
+def _split_at(
+    piece: str, prepend_scheme: Literal["always", "never"] = "always"
+) -> pre_tokenizers.PreTokenizer:
+    """Mark the spaces, then split the line into the matches of ``piece``."""
+    marked = pre_tokenizers.Metaspace(SPACE, prepend_scheme=prepend_scheme, split=False)
+    return pre_tokenizers.Sequence([marked, pre_tokenizers.Split(Regex(piece), "isolated")])
 
 
 def count_pieces(hf: HFTokenizer, lines: Sequence[str]) -> Counter[str]:
@@ -256,10 +264,11 @@ def count_pieces(hf: HFTokenizer, lines: Sequence[str]) -> Counter[str]:
     assert hf.pre_tokenizer is not None
     normal = map(hf.normalizer.normalize_str, lines)
     words = Counter(chain.from_iterable(line.split(" ") for line in normal))
-    del words[""]  # of empty lines
+    del words[""]  # of empty lines, and of those that end with a space, as words then do
+    space = hf.normalizer.normalize_str("-")[1:]
     counts: Counter[str] = Counter()
     for word, count in words.items():  # no piece reaches over a space
-        for piece, _ in hf.pre_tokenizer.pre_tokenize_str(word):
+        for piece, _ in hf.pre_tokenizer.pre_tokenize_str(word + space):
             counts[piece] += count
     return counts
 

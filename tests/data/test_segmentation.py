@@ -185,15 +185,16 @@ def trained(name: str, text: CorpusText, **options: Any) -> TokenizerPair:
     return build(Tokenizer, choose(Tokenizer, name, vocab_size=150, **options)).train(text)
 
 
+@pytest.mark.parametrize("marker", ["start", "end"])
 @pytest.mark.parametrize(
     ("name", "never"), [("bpe", {"dropout": 0.0}), ("unigram", {"alpha": 1e4})]
 )
 def test_without_chance_words_are_segmented_as_by_the_tokenizer(
-    name: str, never: dict[str, float]
+    name: str, never: dict[str, float], marker: str
 ) -> None:
     """Of text that it was trained on, and of other text, with unknown characters in it."""
     text = corpus_text()
-    tokenizers, lines = trained(name, text), [*text.train.src, *HARD]
+    tokenizers, lines = trained(name, text, word_marker=marker), [*text.train.src, *HARD]
     assert [*map(list, sampled(tokenizers, lines, **never))] == tokenizers.encode_src(lines)
     often = sampled(tokenizers, lines, **({"dropout": 0.5} if name == "bpe" else {"alpha": 0.1}))
     assert [*map(list, often)] != tokenizers.encode_src(lines)

@@ -54,16 +54,20 @@ def unknown_free(name: str) -> dict[str, object]:
     return {"min_frequency": 1} if name == "word" else {}
 
 
+MARKED = [(name, {}) for name in NAMES]
+MARKED += [(name, {"word_marker": "end"}) for name in ("bpe", "byte_bpe", "unigram")]
+
+
 @pytest.mark.parametrize("is_tokenised", [False, True])
 @pytest.mark.parametrize("joint", [False, True])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "marker"), MARKED)
 def test_decoding_gives_the_sentence_back_up_to_white_space(
-    name: str, joint: bool, is_tokenised: bool
+    name: str, marker: dict[str, object], joint: bool, is_tokenised: bool
 ) -> None:
     text = corpus_text(is_tokenised=is_tokenised)
     lines = (*text.train.tgt, *HARD)
     text = replace(text, train=Bitext((*text.train.src, *HARD), lines))
-    tokenizers = trained_pair(name, text, joint=joint, **unknown_free(name))
+    tokenizers = trained_pair(name, text, joint=joint, **marker, **unknown_free(name))
     encoded = tokenizers.encode_tgt(lines)
     assert [tokenizers.decode_tgt(ids) for ids in encoded] == [
         " ".join(line.split()) for line in lines
@@ -247,6 +251,50 @@ def test_a_joint_vocabulary_does_not_depend_on_which_side_is_the_source(name: st
     text = corpus_text()
     swapped = replace(text, train=Bitext(text.train.tgt, text.train.src))
     assert trained_pair(name, text).to_json() == trained_pair(name, swapped).to_json()
+
+
+def test_the_end_of_a_word_is_marked_as_in_the_algorithm_of_sennrich() -> None:
+    """The example of Jurafsky & Martin (Speech and Language Processing, 3rd ed., ch. 2).
+
+    Where they have n e, ne w, these pairs are as frequent as e w, n ew.
+    """
+    words = ("low",) * 5 + ("lowest",) * 2 + ("newer",) * 6 + ("wider",) * 3 + ("new",) * 2
+    text = replace(corpus_text(), train=Bitext(words, words))
+    options = {"word_marker": "end", "joint": False, "vocab_size": len(SPECIAL) + 11 + 8}
+    pair = trained_pair("bpe", text, **options)
+    merges = json.loads(json.loads(pair.to_json())["tgt"])["model"]["merges"]
+    assert [*map(" ".join, merges)] == [
+        *("e r", "er ▁", "e w", "n ew", "l o", "lo w", "new er▁", "low ▁")
+    ]
+    ids = pair.encode_tgt(["newer lower"])[0]
+    assert pair.tgt_pieces(ids[:-1]) == ["newer▁", "low", "er▁"]
+
+
+@pytest.mark.parametrize("is_tokenised", [False, True])
+def test_a_marker_at_the_end_is_that_of_the_text_read_backwards(is_tokenised: bool) -> None:
+    text = corpus_text(500, is_tokenised=is_tokenised)
+    src, tgt = (tuple(line[::-1] for line in side) for side in (text.train.src, text.train.tgt))
+    ends = trained_pair("unigram", text, vocab_size=100, word_marker="end")
+    starts = trained_pair("unigram", replace(text, train=Bitext(src, tgt)), vocab_size=100)
+    pieces = [*map(ends.tgt_pieces, ends.encode_tgt(text.train.tgt))]
+    mirrored = [*map(starts.tgt_pieces, starts.encode_tgt(tgt))]
+    assert [[piece[::-1] for piece in reversed(line[:-1])] for line in mirrored] == [
+        line[:-1] for line in pieces
+    ]
+
+
+@pytest.mark.parametrize("name", ["bpe", "byte_bpe", "unigram"])
+def test_a_compound_ends_with_the_piece_of_its_last_word_if_ends_are_marked(name: str) -> None:
+    text = corpus_text(500)
+    pairs = [trained_pair(name, text, vocab_size=400, word_marker=x) for x in ("start", "end")]
+    starts, ends = (
+        (pair.encode_tgt(["Hundball"])[0][:-1], *pair.encode_tgt(["Hund", "ball"]))
+        for pair in pairs
+    )
+    assert starts[0][0] == starts[1][0]
+    assert starts[0][-1] != starts[2][-2]
+    assert ends[0][0] != ends[1][0]
+    assert ends[0][-1] == ends[2][-2]
 
 
 STRANGE = ("日本語 ξυζ", "жзи 🙂 a\u0301", "\ufb01 \uff21", "x\u2028y")
