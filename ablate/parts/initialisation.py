@@ -155,10 +155,23 @@ class XavierPacked(Initialisation):
 
     This is Xavier's rule for one packed matrix (3D, D) instead of three square ones. These are the
     attention weights of fairseq; `fairseq` has its biases and its feed-forwards, too.
+
+    Args:
+        packed: what has this gain: all three (``qkv``), or keys and values alone (``kv``).
     """
 
+    def __init__(
+        self,
+        dims: Dims,
+        *,
+        packed: Annotated[Literal["qkv", "kv"], AddedOption("qkv")] = "qkv",
+    ) -> None:
+        super().__init__(dims)
+        self.packed = packed
+
     def weight(self, linear: nn.Linear, role: Role) -> None:
-        nn.init.xavier_uniform_(linear.weight, gain=2**-0.5 if role.is_packed else 1.0)
+        is_packed = role.is_packed and (self.packed == "qkv" or not role.is_query)
+        nn.init.xavier_uniform_(linear.weight, gain=2**-0.5 if is_packed else 1.0)
 
 
 @register(

@@ -24,6 +24,7 @@ class Role:
     n_branches: int = 0  # residual branches of its stack
     kind: Literal["attention", "feed_forward", "output", "other"] = "other"
     is_packed: bool = False  # computes q, k or v, which other programs store as one matrix
+    is_query: bool = False  # computes q
     is_value: bool = False  # computes v
     ends_branch: bool = False  # its output is added to the residual stream
 

@@ -293,6 +293,7 @@ def test_linear_layers_have_their_roles(name: str) -> None:
     packed = [part.q, part.k, part.v, *second]
     assert [linear for linear, role in roles if role.is_packed] == packed
     assert [linear for linear, role in roles if role.is_value] == [part.v]
+    assert [linear for linear, role in roles if role.is_query] == [part.q, *second[:1]]
     assert [linear for linear, role in roles if role.ends_branch] == [part.out]
 
 

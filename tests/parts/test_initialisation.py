@@ -102,6 +102,11 @@ def t_fixup(path: str, fan_in: int, fan_out: int) -> float:
             lambda p, i, o: xavier(p, i, o) * (0.5**0.5 if is_in(p, "q", "k", "v") else 1),
             "uniform",
         ),
+        (
+            {"name": "xavier_packed", "packed": "kv"},
+            lambda p, i, o: xavier(p, i, o) * (0.5**0.5 if is_in(p, "k", "v") else 1),
+            "uniform",
+        ),
         ("torch", lambda p, i, o: (3 * i) ** -0.5, "uniform"),
         ("normal", lambda p, i, o: 0.02, "normal"),
         ({"name": "normal", "std": 0.1}, lambda p, i, o: 0.1, "normal"),

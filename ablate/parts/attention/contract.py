@@ -140,7 +140,7 @@ class Attention(nn.Module, Part, slot="attention"):
         """Return the role of every linear layer of the attention."""
         roles = dict.fromkeys(linear_layers(self), Role(kind="attention"))
         return roles | {
-            self.q: Role(kind="attention", is_packed=True),
+            self.q: Role(kind="attention", is_packed=True, is_query=True),
             self.k: Role(kind="attention", is_packed=True),
             self.v: Role(kind="attention", is_packed=True, is_value=True),
             self.out: Role(kind="attention", ends_branch=True),
