@@ -283,6 +283,24 @@ def test_a_marker_at_the_end_is_that_of_the_text_read_backwards(is_tokenised: bo
     ]
 
 
+@pytest.mark.parametrize("name", ["bpe", "unigram"])
+def test_every_word_has_one_marker_wherever_it_is(name: str) -> None:
+    """So that coverage leaves out the same characters, of 1,200 lines, which are two blocks."""
+    text = corpus_text(600)
+    n_words = sum(len(line.split()) for side in (text.train.src, text.train.tgt) for line in side)
+    n_others = sum(c != " " for side in (text.train.src, text.train.tgt) for c in "".join(side))
+    share = n_words / (n_words + n_others)
+    for coverage, is_kept in ((share - 1e-9, 1), (share + 1e-9, 2)):
+        options = {"vocab_size": 100, "character_coverage": coverage}
+        sizes = [
+            build(Tokenizer, choose(Tokenizer, name, word_marker=marker, **options)).least_size(
+                text
+            )
+            for marker in ("start", "end")
+        ]
+        assert sizes == [len(SPECIAL) + is_kept] * 2
+
+
 @pytest.mark.parametrize("name", ["bpe", "byte_bpe", "unigram"])
 def test_a_compound_ends_with_the_piece_of_its_last_word_if_ends_are_marked(name: str) -> None:
     text = corpus_text(500)
