@@ -12,10 +12,11 @@ from ablate.errors import RunError
 from ablate.gate.check import Check, PublishedNumber
 from ablate.gate.checks.exact import Exact
 from ablate.gate.checks.statistical import Statistical
-from ablate.gate.evidence import Evidence, UnfitError, difference, machine
+from ablate.gate.evidence import Evidence, UnfitError, difference, machine, named
 from ablate.gate.mean import TooWeakError
-from ablate.gate.reference import Provenance, Reference
+from ablate.gate.reference import Place, Provenance, Reference
 from ablate.runner import provenance
+from ablate.wording import listed
 
 
 class BlessingError(RunError):
@@ -130,16 +131,21 @@ def refuse_fallbacks(records: Records) -> None:
 def provenance_of(
     experiment: Experiment, records: Records, checks: Mapping[str, Check]
 ) -> Provenance:
-    """Return where the runs come from; refuse machines or versions that differ."""
-    first, *others = records.values()
-    for other in others:
-        versions = first.get("versions", {}), other.get("versions", {})
-        for ours, theirs in ((machine(first), machine(other)), versions):
-            if ours != theirs:
-                raise BlessingError(
-                    f"the runs come from different places ({difference(theirs, ours)}); say "
-                    "--fresh to make all of them on this machine"
-                )
+    """Return where the runs come from; refuse several places if a check needs one."""
+    places = list[Place]()
+    for record in records.values():
+        place = Place(machine=machine(record), versions=dict(record.get("versions", {})))
+        if place not in places:
+            places.append(place)
+    first, *others = places
+    if others and (strict := [name for name, check in checks.items() if check.needs_one_place]):
+        differs = difference(others[0].machine, first.machine) or difference(
+            others[0].versions, first.versions
+        )
+        raise BlessingError(
+            f"the runs come from different places ({differs}), which cannot bless "
+            f"{listed(strict)}; say --fresh to make all of them on this machine"
+        )
     gits: list[Mapping[str, Any]] = [record.get("git") or {} for record in records.values()]
     cleanliness = {git.get("is_clean") for git in gits}
     runs: dict[str, dict[str, str]] = {}
@@ -149,15 +155,17 @@ def provenance_of(
     for check in checks.values():
         section, *steps = check.measure.split(".")
         if section == "test" and len(steps) == 2:
-            scores = (record.get("test", {}).get(steps[0], {}) for record in records.values())
+            tests = [record.get("test", {}) for record in records.values()]
+            scores = (of_run[name] for of_run in tests for name in named(steps[0], of_run))
             written = (each.get(f"{steps[1]}_signature") for each in scores)
             if signature := next(filter(None, written), None):  # a run that diverged has none
                 signatures[steps[1]] = signature
     return Provenance(
         experiment=experiment.name,
         date=provenance.now(),
-        machine=machine(first),
-        versions=dict(first.get("versions", {})),
+        machine=first.machine,
+        versions=first.versions,
+        other_places=tuple(others),
         commits=tuple(dict.fromkeys(git["commit"] for git in gits if git.get("commit"))),
         is_clean=None if None in cleanliness else all(cleanliness),
         signatures=signatures,

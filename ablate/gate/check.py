@@ -100,7 +100,7 @@ class Check(Frozen, ABC):
 
     kind: str  # the name of the class in the YAML; a kind sets it by ``Literal["x"] = "x"``
     row: Text = "baseline"
-    measure: Text  # as it is nested in a record, ``test.test2016.bleu``
+    measure: Text  # as it is nested in a record, ``test.test2016.bleu``; ``*`` is in `measured`
     seeds: PositiveInt = 3  # of a gate, at least
     note: Text | None = None
     published: PublishedNumber | None = None
@@ -126,6 +126,11 @@ class Check(Frozen, ABC):
     @property
     def subject(self) -> str:
         return f"{self.row}: {self.measure}"
+
+    @property
+    def needs_one_place(self) -> bool:
+        """Whether runs of one kind of machine, and of the same versions, alone can bless it."""
+        return True
 
     @property
     def recorded_measure(self) -> str | None:

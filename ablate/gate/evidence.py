@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+import fnmatch
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from pathlib import Path
+from statistics import fmean
 
+from ablate.analysis.statistics import Estimate
 from ablate.analysis.summary import Record, Records, Summary, summarise
 from ablate.errors import StoreError
 
@@ -47,16 +50,36 @@ class Evidence:
 
     def values(self, row: str, measure: str, seeds: Sequence[int]) -> tuple[float, ...]:
         """Return a measure of every seed, in their order; refuse runs that are not done."""
-        by_seed = self.summary(row, seeds).metrics[measure].values
-        return tuple(by_seed[seed] for seed in seeds)
+        metric = measured(self.summary(row, seeds), measure)
+        assert metric is not None, "every run has the measures of the checks"
+        return tuple(metric.values[seed] for seed in seeds)
 
 
 def values_so_far(
     records: Records, row: str, measure: str, seeds: Sequence[int]
 ) -> dict[int, float]:
     """Return a measure of the runs that are done, by seed."""
-    metric = summarise([row], seeds, records)[0].metrics.get(measure)
+    metric = measured(summarise([row], seeds, records)[0], measure)
     return dict(metric.values) if metric else {}
+
+
+def measured(summary: Summary, measure: str) -> Estimate | None:
+    """Return a measure of a row; with a ``*``, in each run the mean of all measures that it names.
+
+    As in ``test.*.bleu``: over the test sets. None if no run has any.
+    """
+    by_name = [summary.metrics[name].values for name in named(measure, summary.metrics)]
+    if not by_name:
+        return None
+    seeds = [seed for seed in by_name[0] if all(seed in values for values in by_name)]
+    return Estimate({seed: fmean(values[seed] for values in by_name) for seed in seeds})
+
+
+def named(measure: str, measures: Iterable[str]) -> list[str]:
+    """Return those of ``measures`` that a check's measure names."""
+    if "*" in measure:
+        return fnmatch.filter(measures, measure)
+    return [each for each in measures if each == measure]
 
 
 def machine(record: Record) -> dict[str, int | float | str]:

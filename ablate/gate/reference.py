@@ -19,7 +19,7 @@ from ablate.config.tree import Mark, Node, UnreadableError, dump, parse, source_
 from ablate.errors import SpecError
 from ablate.gate import checks as checks  # each kind of check enters `KINDS`
 from ablate.gate.check import BLESS_AGAIN, KINDS, Check, CheckVerdict, Context, Flaw, Scalar, Text
-from ablate.gate.evidence import Evidence, difference, machine
+from ablate.gate.evidence import Evidence, difference, machine, named
 from ablate.record import scoring
 from ablate.registry import Choice, Frozen
 from ablate.training.engines.factory import SCHEMES
@@ -41,13 +41,21 @@ _LAST_OF_BLESSING = ("seeds", "values", "repeats", "other_machine", "derived", "
 Runs = set[tuple[str, int]]  # rows and seeds
 
 
+class Place(Frozen):
+    """What the numbers of a run depend on beside its spec and the code."""
+
+    machine: dict[str, Scalar]  # its kind; on another kind numbers need not agree bit for bit
+    versions: dict[str, str]
+
+
 class Provenance(Frozen):
     """Where the blessed numbers come from."""
 
     experiment: Text
     date: Text  # in UTC
-    machine: dict[str, Scalar]  # its kind; on another kind numbers need not agree bit for bit
+    machine: dict[str, Scalar]  # as in `Place`, of the first run
     versions: dict[str, str]
+    other_places: tuple[Place, ...] = ()  # of further runs
     commits: tuple[str, ...]
     is_clean: bool | None = None  # whether the code was exactly that of the commits
     signatures: dict[str, str]  # how scores were computed
@@ -185,7 +193,7 @@ def remarks(
 ) -> Iterable[str]:
     """Yield how the runs differ from those that the reference was blessed with."""
     ours = machine(next(iter(records.values())))
-    if ours != blessed.machine:
+    if ours not in (blessed.machine, *(place.machine for place in blessed.other_places)):
         yield f"the reference is of another kind of machine: {difference(ours, blessed.machine)}"
     for row in dict.fromkeys(row for row, _ in records):
         seed, blessed_hash = next(iter(blessed.runs[row].items()))
@@ -248,7 +256,8 @@ class ReferenceFile:
                 if check.recorded_measure and row in check.rows and record["status"] == "done"
             ]
             measures = set.intersection(*of_runs) if of_runs else set()
-            if measures and check.recorded_measure not in measures:
+            asked = check.recorded_measure
+            if measures and asked and not named(asked, measures):
                 near = suggest(check.measure, measures) or f" known: {listed(sorted(measures))}"
                 reason = f"no run has a measure {check.measure!r};{near}"
                 wrong.append((("checks", name, "measure"), reason))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from ablate.gate.check import Check, CheckVerdict
 from ablate.gate.checks.exact import Exact
 from ablate.gate.checks.finding import FindingCheck
 from ablate.gate.checks.statistical import Statistical
-from ablate.gate.evidence import Evidence, UnfitError
+from ablate.gate.evidence import Evidence, UnfitError, values_so_far
 from ablate.gate.mean import MeanBlessing
 from ablate.gate.reference import Provenance, Reference
 
@@ -148,6 +149,32 @@ def test_a_run_that_is_not_done_or_has_no_finite_value_fails_with_its_reason(
         "baseline with seed 12 diverged: a reason"
     )
     assert verdict(bleu, new([41.0, 41.0]), NEW).failure == "baseline with seed 13 is missing"
+
+
+def test_a_star_is_the_mean_over_all_measures_that_it_names() -> None:
+    runs = evidence({"baseline": TINY})
+    records = {
+        key: {**of_run, "test": {**of_run["test"], "far": {"bleu": 10.0 + 2 * key[1]}}}
+        for key, of_run in runs.records.items()
+    }
+    runs = replace(runs, records=records)
+    expected = tuple((bleu + 10.0 + 2 * seed) / 2 for seed, bleu in enumerate(TINY, start=1))
+    seeds = range(1, len(TINY) + 1)
+    assert runs.values("baseline", "test.*.bleu", seeds) == pytest.approx(expected)
+    assert runs.values("baseline", "test.far.*", seeds) == tuple(10.0 + 2 * s for s in seeds)
+    assert values_so_far(runs.records, "baseline", "test.*.chrf", seeds) == {}
+    del records["baseline", 2]["test"]["far"]
+    partly = values_so_far(runs.records, "baseline", "test.*.bleu", seeds)
+    assert 2 not in partly
+    assert len(partly) == len(TINY) - 1
+    both = blessed(
+        evidence({"baseline": TINY}), seeds, mean=BLEU.model_copy(update={"measure": "test.*.bleu"})
+    )
+    alone = blessed(evidence({"baseline": TINY}), seeds, bleu=BLEU)
+    mean, bleu = both.checks["mean"].blessed, alone.checks["bleu"].blessed
+    assert mean is not None
+    assert bleu is not None
+    assert mean.model_dump(exclude={"terms"}) == bleu.model_dump(exclude={"terms"})
 
 
 def test_a_reference_that_cannot_keep_its_promise_says_how_many_seeds_it_takes() -> None:

@@ -169,8 +169,23 @@ def test_the_last_of_many_runs_is_of_the_same_place_or_it_is_said_how_it_differs
     experiment: Experiment, changes: dict[str, Any], reason: str
 ) -> None:
     runs = changed(complete(evidence({"baseline": TINY})), "baseline", 7, **changes)
-    with pytest.raises(BlessingError, match=rf"different places \({reason}"):
-        provenance_of(experiment, runs.records, {"bleu": BLEU})
+    seconds = Statistical(measure="train.seconds", min_effect=1.0)
+    strict = {"losses": LOSSES, "pairs": PAIRED, "worse": WORSE, "seconds": seconds}
+    for name, check in strict.items():
+        where = rf"different places \({reason}.*\), which cannot bless {name}; say --fresh"
+        with pytest.raises(BlessingError, match=where):
+            provenance_of(experiment, runs.records, {"bleu": BLEU, name: check})
+
+
+def test_new_seeds_may_be_blessed_by_runs_of_several_places(experiment: Experiment) -> None:
+    runs = complete(evidence({"baseline": TINY}))
+    for seed, cpu in ((3, "Abacus 10"), (5, "Abacus 11"), (6, "Abacus 10")):
+        hardware = {**runs.records["baseline", seed]["hardware"], "cpu": cpu}
+        runs = changed(runs, "baseline", seed, hardware=hardware)
+    source = provenance_of(experiment, runs.records, {"bleu": BLEU})
+    assert source.machine["cpu"] == "Abacus 9"
+    assert [place.machine["cpu"] for place in source.other_places] == ["Abacus 10", "Abacus 11"]
+    assert [place.versions for place in source.other_places] == [source.versions] * 2
 
 
 def test_signatures_are_of_the_scores_that_checks_are_about(experiment: Experiment) -> None:
@@ -185,6 +200,7 @@ def test_signatures_are_of_the_scores_that_checks_are_about(experiment: Experime
     diverged = changed(runs, "baseline", 1, test={})
     assert provenance_of(experiment, diverged.records, {"b": BLEU}).signatures == {"bleu": "b"}
     assert signatures("test.test.chrf", "dev.nll") == {"chrf": "c"}
+    assert signatures("test.*.bleu") == {"bleu": "b"}
     assert signatures("test.other.bleu", "dev.test.bleu", "test.seconds", "test.test.bleu.x") == {}
 
 
@@ -235,6 +251,9 @@ def test_runs_of_another_precision_or_machine_are_reported(experiment: Experimen
     assert said("fp32", now=other) == [
         "the reference is of another kind of machine: cpu Abacus 10, not Abacus 9"
     ]
+    both = {**runs.records, ("baseline", 9): other.records["baseline", 1]}
+    blessed_as = provenance_of(experiment, both, {"bleu": BLEU})
+    assert said("fp32", now=other) == []
 
 
 # measurements

@@ -17,6 +17,7 @@ from ablate.gate.evidence import (
     UnfitError,
     difference,
     machine,
+    measured,
     percentage,
 )
 from ablate.wording import counted, seeds_named
@@ -156,12 +157,13 @@ class Exact(Check):
 
     def _numbers(self, evidence: Evidence, seeds: Sequence[int]) -> list[list[float]]:
         """Return what the check is about, by seed; refuse runs that have too few numbers."""
-        metrics, numbers = evidence.summary(self.row, seeds).metrics, []
+        summary, numbers = evidence.summary(self.row, seeds), []
         for seed in seeds:
             if self.measure == LOSSES:
                 of_seed = list(evidence.losses.get((self.row, seed), ()))[: self.n_values]
             else:
-                of_seed = [metrics[self.measure].values[seed]]
+                metric = measured(summary, self.measure)
+                of_seed = [metric.values[seed]] if metric else []
             if len(of_seed) < self.n_values:
                 raise UnfitError(
                     f"{self.row} with seed {seed} has {len(of_seed)} of the "

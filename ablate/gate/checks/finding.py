@@ -13,7 +13,7 @@ from pydantic import Field, NonNegativeFloat, model_validator
 from ablate.analysis.statistics import Estimate, Interval, paired_differences, t_quantile
 from ablate.analysis.summary import summarise
 from ablate.gate.check import Blessing, Context, Directed, Loosening, Result, Text, rounded
-from ablate.gate.evidence import Evidence, UnfitError, percentage, to_scale
+from ablate.gate.evidence import Evidence, UnfitError, measured, percentage, to_scale
 from ablate.gate.tolerance import tail
 from ablate.wording import counted, listed, seeds_named
 
@@ -153,7 +153,7 @@ class FindingCheck(Directed):
         )
         for name in self.rows:
             evidence.summary(name, seeds, diverged.__contains__)
-        ours, theirs = (summary.metrics.get(self.measure) for summary in summaries)
+        ours, theirs = (measured(summary, self.measure) for summary in summaries)
         pairs = paired_differences(ours.values, theirs.values) if ours and theirs else {}
         return self._effect(Estimate(pairs) if pairs else None, diverged)
 
