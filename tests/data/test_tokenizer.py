@@ -54,7 +54,7 @@ def unknown_free(name: str) -> dict[str, object]:
     return {"min_frequency": 1} if name == "word" else {}
 
 
-MARKED = [(name, {}) for name in NAMES]
+MARKED: list[tuple[str, dict[str, object]]] = [(name, {}) for name in NAMES]
 MARKED += [(name, {"word_marker": "end"}) for name in ("bpe", "byte_bpe", "unigram")]
 
 
