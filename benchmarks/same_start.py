@@ -9,7 +9,8 @@ from __future__ import annotations
 import torch
 
 from ablate.parts.embedding import TokenEmbedding
-from ablate.parts.initialisation import Model, Xavier
+from ablate.parts.initialisation import Model
+from ablate.parts.initialisation.by_matrix import Xavier
 from ablate.registry import register
 
 SEED = 901

@@ -373,9 +373,9 @@ both are outside of the support
 the formula gives beta3 there, but for rounding
   optimizer/recent.py  AdEMAMixOptimizer.update  1.0 -> 2.0: 1.0 (3)
 a detached tensor is changed in place like the parameter whose memory it shares
-  initialisation.py  *  detach: linear.weight*
-  initialisation.py  *  detach: linear.bias*
-  initialisation.py  *  detach: bias*
+  initialisation/*  *  detach: linear.weight*
+  initialisation/*  *  detach: linear.bias*
+  initialisation/*  *  detach: bias*
   embedding.py  TokenEmbedding.draw  detach: *
   position/*  *.__init__  detach: self.table
   residual/scaled.py  Admin.forward  detach: omega

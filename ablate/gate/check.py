@@ -100,7 +100,9 @@ class Check(Frozen, ABC):
 
     kind: str  # the name of the class in the YAML; a kind sets it by ``Literal["x"] = "x"``
     row: Text = "baseline"
-    measure: Text  # as it is nested in a record, ``test.test2016.bleu``; ``*`` is in `measured`
+    measure: (
+        Text  # as it is nested in a record, ``test.test2016.bleu``, or several, ``test.*.bleu``
+    )
     seeds: PositiveInt = 3  # of a gate, at least
     note: Text | None = None
     published: PublishedNumber | None = None
