@@ -17,6 +17,7 @@ from ablate.errors import AblateError
 
 _CPU_TOPOLOGY = Path("/sys/devices/system/cpu")
 _CGROUPS = Path("/sys/fs/cgroup")
+_HUGE_PAGES = "glibc.malloc.hugetlb=1"
 
 
 class DeviceError(AblateError):
@@ -58,10 +59,13 @@ class Device:
         A process gets one CPU thread, however many runs there are: the last digits of sums depend
         on the number of threads. Further cores are used by further processes (engine
         `data_parallel`). The C library keeps freed memory for the next step, which the system would
-        provide page by page.
+        provide page by page, and takes it in huge pages. oneDNN keeps the kernels that it has
+        generated for the shapes of a whole epoch: of its usual 1,024 all are gone when the epoch
+        begins again (benchmarks/memory_and_kernels.py).
         """
         gpus = [] if self.index is None else [self.index, *self.others]
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")  # by the driver's names
+        tunables = set(filter(None, os.environ.get("GLIBC_TUNABLES", "").split(":")))
         names = map(str, gpus) if visible is None else (visible.split(",")[i].strip() for i in gpus)
         return {
             "CUDA_VISIBLE_DEVICES": ",".join(names),
@@ -74,6 +78,8 @@ class Device:
             "MALLOC_MMAP_THRESHOLD_": str(2**25),  # the largest that glibc accepts
             "MALLOC_TRIM_THRESHOLD_": str(2**32),
             "MALLOC_TOP_PAD_": str(2**26),
+            "GLIBC_TUNABLES": ":".join(sorted({*tunables, _HUGE_PAGES})),
+            "ONEDNN_PRIMITIVE_CACHE_CAPACITY": str(2**14),
         }
 
 

@@ -146,6 +146,16 @@ def test_a_gpu_keeps_the_name_that_the_outer_world_gave_it(monkeypatch: pytest.M
     assert Device("cuda", 1).environment()["CUDA_VISIBLE_DEVICES"] == "1"
 
 
+def test_huge_pages_keep_the_settings_that_the_outer_world_gave_the_c_library(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.tcache_count=3")
+    both = CPU.environment()["GLIBC_TUNABLES"]
+    assert both == "glibc.malloc.hugetlb=1:glibc.malloc.tcache_count=3"
+    monkeypatch.setenv("GLIBC_TUNABLES", both)  # a run may be started by another
+    assert CPU.environment()["GLIBC_TUNABLES"] == both
+
+
 @pytest.mark.e2e
 def test_a_gpu_computes_deterministically_and_adds_up_in_single_precision(
     monkeypatch: pytest.MonkeyPatch,
