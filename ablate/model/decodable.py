@@ -111,7 +111,7 @@ class Output(Protocol):
     def n_tgt(self) -> int:
         """Return V."""
 
-    def rows_at_once(self, device: torch.device, dtype: torch.dtype = ...) -> int:
+    def rows_at_once(self, device: torch.device) -> int:
         """Return for how many rows to compute logits at a time, where they are not kept."""
 
     def logits(self, x: Tensor) -> Tensor:

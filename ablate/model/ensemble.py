@@ -68,8 +68,8 @@ class _MeanOutput:
         self._widths = [member.embedding.tgt_table.d_model for member in members]
         self.n_tgt = members[0].output.n_tgt
 
-    def rows_at_once(self, device: torch.device, dtype: torch.dtype = torch.float32) -> int:
-        at_once = min(member.output.rows_at_once(device, dtype) for member in self._members)
+    def rows_at_once(self, device: torch.device) -> int:
+        at_once = min(member.output.rows_at_once(device) for member in self._members)
         return max(1, at_once // len(self._members))
 
     def logits(self, x: Tensor) -> Tensor:

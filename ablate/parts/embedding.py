@@ -214,14 +214,13 @@ class Embedding(nn.Module, Part, slot="embedding"):
         """Return the role of the output, if it is a separate matrix."""
         return {} if self.output is None else {self.output: Role(kind="output")}
 
-    def rows_at_once(self, device: torch.device, dtype: torch.dtype = torch.float32) -> int:
+    def rows_at_once(self, device: torch.device) -> int:
         """Return for how many rows to compute logits at a time, where they are not kept.
 
-        The logits of all rows together would be by far the largest tensor; ``dtype`` is the widest
-        in which they are stored.
+        The logits of all rows together would be by far the largest tensor.
         """
         n_bytes = _LOGITS_BYTES.get(device.type, _DEFAULT_LOGITS_BYTES)
-        return max(_MIN_ROWS, n_bytes // (dtype.itemsize * self.n_tgt))
+        return max(_MIN_ROWS, n_bytes // (torch.float32.itemsize * self.n_tgt))
 
 
 @register(

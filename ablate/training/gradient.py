@@ -14,12 +14,9 @@ from torch import Tensor, nn
 from ablate.data.batches import Batch
 from ablate.data.tokenizer import PAD
 from ablate.model import Transformer
-from ablate.parts.objective import Objective
 from ablate.parts.objective.risk import MinimumRisk
 from ablate.training.candidates import Candidates, autocast, draw_candidates
 from ablate.training.step import StepConfig
-
-_CACHED_LOGITS = 2**20  # with what their loss needs, they fit into the cache of a CPU
 
 
 @dataclass(frozen=True)
@@ -115,14 +112,17 @@ def backward_to_hidden(
     if inputs.token_index is not None:
         hidden, targets = hidden[:, inputs.token_index], targets[inputs.token_index]
         context = context[inputs.token_index]
-    n_rows, n_cached = _rows(model, step_config, src.device)
+    n_rows = _n_rows(model, step_config, src.device)
     chunks = [chunk.detach().requires_grad_() for chunk in hidden.split(n_rows, dim=1)]
     total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
     labels = zip(targets.split(n_rows), context.split(n_rows), strict=True)
     for chunk, (ids, ids_context) in zip(chunks, labels, strict=True):
         with autocast(src.device, precision):
-            logits = model.embedding.logits(chunk.flatten(0, 1))
-        total = total + _backward(objective, logits, ids, ids_context, inputs.normalizer, n_cached)
+            logits = model.embedding.logits(chunk.flatten(0, 1))  # (passes n_rows, V)
+        labels_of_passes = (x.expand(n_passes, *x.shape).flatten(0, 1) for x in (ids, ids_context))
+        chunk_loss = objective.loss_in_context(logits, *labels_of_passes)
+        (chunk_loss / inputs.normalizer).backward()
+        total = total + chunk_loss.detach()
     aux_loss = sum(aux_losses, start=total.new_zeros(())) * inputs.n_tokens
     gradient = _gradient(chunks)
     roots = [hidden, aux_loss / inputs.normalizer] if aux_loss.requires_grad else [hidden]
@@ -130,42 +130,12 @@ def backward_to_hidden(
     return losses, roots, [gradient, None][: len(roots)]
 
 
-def _rows(model: Transformer, step_config: StepConfig, device: torch.device) -> tuple[int, int]:
-    """Return how many rows to make logits of at a time, and to take the loss of."""
-    embedding, n_passes = model.embedding, step_config.objective.n_passes
+def _n_rows(model: Transformer, step_config: StepConfig, device: torch.device) -> int:
+    """Return of how many rows of each pass to make logits at a time."""
+    n_rows = model.embedding.rows_at_once(device) // step_config.objective.n_passes
     if device.type == "cpu" and step_config.precision == "bf16":
-        n_logits = embedding.rows_at_once(device, torch.bfloat16)
-        n_losses = _CACHED_LOGITS // embedding.n_tgt
-    else:
-        n_logits = n_losses = embedding.rows_at_once(device)
-    return max(1, n_logits // n_passes), max(1, n_losses // n_passes)
-
-
-def _backward(
-    objective: Objective,
-    logits: Tensor,
-    targets: Tensor,
-    context: Tensor,
-    normalizer: float | Tensor,
-    n_rows: int,
-) -> Tensor:
-    """Send the gradient of the loss back through ``logits`` (passes N, V); return the loss, ().
-
-    ``targets`` (N,) and ``context`` (N, C) are those of one pass; the loss is taken of ``n_rows``
-    rows of each pass at a time.
-    """
-    n_passes = objective.n_passes
-    logits = logits.unflatten(0, (n_passes, -1))  # (passes, N, V)
-    chunks = [rows.detach().requires_grad_() for rows in logits.split(n_rows, dim=1)]
-    total = logits.new_zeros((), dtype=torch.promote_types(logits.dtype, torch.float32))
-    target_chunks = targets.expand(n_passes, -1).split(n_rows, dim=1)
-    context_chunks = context.expand(n_passes, -1, -1).split(n_rows, dim=1)
-    for parts in zip(chunks, target_chunks, context_chunks, strict=True):
-        loss = objective.loss_in_context(*(part.flatten(0, 1) for part in parts))
-        (loss / normalizer).backward()
-        total = total + loss.detach()
-    logits.backward(_gradient(chunks))
-    return total
+        n_rows //= 2  # of what is then in a CPU's cache, they and their loss are in both precisions
+    return max(1, n_rows)
 
 
 def _gradient(chunks: Sequence[Tensor]) -> Tensor:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.parts.attention import Attention, AttentionContext, KVCache, StaticKVCache
+from ablate.parts.attention.contract import softmax
 from ablate.parts.dims import Dims, Dropout, StackInfo
 from ablate.parts.position import Position
 from ablate.parts.scaling import Scaling
@@ -135,6 +136,27 @@ def test_the_softmax_of_bf16_is_taken_in_single_precision() -> None:
     in_bf16 = (wide @ k.transpose(-1, -2)).softmax(dim=-1)
     (rounded_twice,) = torch.autograd.grad(in_bf16 @ k, wide, slope)
     assert not torch.equal(narrow.grad, rounded_twice)
+
+
+@pytest.mark.parametrize("n_keys", [1, 7, 15, 16, 17])
+def test_the_softmax_of_bf16_is_that_of_fp32_however_few_the_keys(n_keys: int) -> None:
+    """Where keys are masked, and where all are."""
+    generator = torch.Generator().manual_seed(n_keys)
+    scores, slope = (torch.randn(5, n_keys, generator=generator).bfloat16() for _ in range(2))
+    lowest = torch.finfo(torch.bfloat16).min
+    scores[1, n_keys // 2 :], scores[2] = lowest, lowest
+    of_both = []
+    for x in (scores.clone().requires_grad_(), scores.float().requires_grad_()):
+        weights = softmax(x)
+        weights.backward(slope.float())
+        of_both.append((weights, x.grad))
+    (weights, gradient), (expected, expected_gradient) = of_both
+    torch.testing.assert_close(weights, expected)
+    assert weights.shape == scores.shape
+    assert gradient is not None
+    assert expected_gradient is not None
+    torch.testing.assert_close(gradient, expected_gradient.bfloat16())
+    torch.testing.assert_close(weights[2], torch.full((n_keys,), 1 / n_keys))
 
 
 @pytest.mark.parametrize("position", sorted(slots()["position"]))

@@ -263,7 +263,6 @@ def test_so_many_rows_of_logits_are_made_as_their_bytes_allow(
     monkeypatch.setattr(embedding_module, "_MIN_ROWS", 7)
     cpu = torch.device("cpu")
     assert part.rows_at_once(cpu) == 100
-    assert part.rows_at_once(cpu, torch.bfloat16) == 200
     monkeypatch.setattr(embedding_module, "_LOGITS_BYTES", {"cpu": 0})
     assert part.rows_at_once(cpu) == 7
 

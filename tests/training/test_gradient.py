@@ -43,33 +43,26 @@ def test_the_loss_in_chunks_is_that_of_all_logits_at_once(
 def test_as_many_logits_are_made_at_a_time_as_fit(
     name: str, n_passes: int, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In all passes together; in bf16 on a CPU, their loss is taken of what fits into its cache."""
+    """In all passes together; in bf16 on a CPU, which needs them in both precisions, half."""
     model, step_config = tiny(), make_step_config(name, precision=precision)
-    of = {torch.float32: 10, torch.bfloat16: 20}
-    monkeypatch.setattr(
-        model.embedding, "rows_at_once", lambda _, dtype=torch.float32: of[dtype], raising=False
-    )
-    monkeypatch.setattr(gradient, "_CACHED_LOGITS", 6 * model.embedding.n_tgt)
+    monkeypatch.setattr(model.embedding, "rows_at_once", lambda _: 12, raising=False)
     on_cpu, on_gpu = (
-        gradient._rows(model, step_config, torch.device(device)) for device in ("cpu", "cuda")
+        gradient._n_rows(model, step_config, torch.device(device)) for device in ("cpu", "cuda")
     )
-    most = (20, 6) if precision == "bf16" else (10, 10)
-    assert on_cpu == (most[0] // n_passes, most[1] // n_passes)
-    assert on_gpu == (10 // n_passes, 10 // n_passes)
-    of.update(dict.fromkeys(of, 1))
-    monkeypatch.setattr(gradient, "_CACHED_LOGITS", 1)
-    assert gradient._rows(model, step_config, torch.device("cpu")) == (1, 1), "one at least"
+    assert on_cpu == (6 if precision == "bf16" else 12) // n_passes
+    assert on_gpu == 12 // n_passes
+    monkeypatch.setattr(model.embedding, "rows_at_once", lambda _: 1)
+    assert gradient._n_rows(model, step_config, torch.device("cpu")) == 1, "one at least"
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_the_loss_of_few_rows_at_a_time_is_that_of_all(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In bf16, where the loss is taken of a few rows; gradients are equal bit for bit."""
+    """In bf16; the gradient of the output layer is rounded once each time."""
     batch = some_batch()
     step_config = make_step_config(name, precision="bf16")
     whole, cut = tiny(), tiny()
-    monkeypatch.setattr(gradient, "_CACHED_LOGITS", 10**6)
     expected = forward_backward(whole, step_config, StepInputs.of(batch, 7))
     counted: list[int] = []
     loss = type(step_config.objective).loss_in_context
@@ -80,10 +73,11 @@ def test_the_loss_of_few_rows_at_a_time_is_that_of_all(
 
     monkeypatch.setattr(type(step_config.objective), "loss_in_context", count)
     n = step_config.objective.n_passes
-    monkeypatch.setattr(gradient, "_CACHED_LOGITS", 3 * n * cut.embedding.n_tgt)
+    monkeypatch.setattr(type(cut.embedding), "rows_at_once", lambda *_: 6 * n)
     actual = forward_backward(cut, step_config, StepInputs.of(batch, 7))
     assert set(counted[:-1]) == {3 * n}
     assert sum(counted) == n * batch.n_tokens
     torch.testing.assert_close(actual, expected)
     for a, b in zip(cut.parameters(), whole.parameters(), strict=True):
-        torch.testing.assert_close(a.grad, b.grad, atol=0, rtol=0)
+        assert b.grad is not None
+        torch.testing.assert_close(a.grad, b.grad, atol=0.01 * float(b.grad.abs().max()), rtol=0)

@@ -191,29 +191,33 @@ class SmoothedCrossEntropy(torch.autograd.Function):
     """`torch.nn.functional.cross_entropy` with fewer passes over the logits, for bf16 on a CPU.
 
     PyTorch computes two dense gradients, one of the target's term and one of the smoothing's, and
-    adds them. This class turns the softmax into the gradient in place.
+    adds them. This class turns one copy of the logits in place into the exponentials of the
+    softmax, and these into the gradient.
     """
 
     @staticmethod
     def forward(
         ctx: FunctionCtx, logits: Tensor, targets: Tensor, pad: int, epsilon: float
     ) -> Tensor:
-        scores, index = at_least_float32(logits), targets[:, None]
-        p = scores.softmax(dim=-1)  # (N, V)
-        log_z = scores.amax(dim=-1, keepdim=True) - p.amax(dim=-1, keepdim=True).log()
+        dtype, index = torch.promote_types(logits.dtype, torch.float32), targets[:, None]
+        scores = logits.to(dtype, copy=True)
         smoothing = epsilon * scores.mean(dim=-1, keepdim=True)
-        loss = log_z - (1 - epsilon) * scores.gather(1, index) - smoothing  # (N, 1)
-        ctx.save_for_backward(p, index)
+        target, largest = scores.gather(1, index), scores.amax(dim=-1, keepdim=True)
+        exponentials = scores.sub_(largest).exp_()  # (N, V)
+        z = exponentials.sum(dim=-1, keepdim=True)
+        loss = largest + z.log() - (1 - epsilon) * target - smoothing  # (N, 1)
+        ctx.save_for_backward(exponentials, z, index)
         ctx.pad, ctx.epsilon, ctx.dtype = pad, epsilon, logits.dtype  # type: ignore[attr-defined]
         return loss.masked_fill(index == pad, 0.0).sum()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        p, index = ctx.saved_tensors
-        p.sub_(ctx.epsilon / p.size(1))
-        p.scatter_add_(1, index, p.new_full(index.shape, ctx.epsilon - 1))
-        return p.mul_(gradient * (index != ctx.pad)).to(ctx.dtype), None, None, None
+        exponentials, z, index = ctx.saved_tensors
+        scale = gradient * (index != ctx.pad)  # (N, 1)
+        d_logits = exponentials.mul_(scale / z).sub_(scale * (ctx.epsilon / exponentials.size(1)))
+        d_logits.scatter_add_(1, index, scale * (ctx.epsilon - 1))
+        return d_logits.to(ctx.dtype), None, None, None
 
 
 class FusedCrossEntropy(torch.autograd.Function):
