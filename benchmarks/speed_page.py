@@ -313,9 +313,9 @@ def environments(record: Json) -> Iterator[str]:
     """Yield how fast a step is in each environment, beside neither setting."""
     settings, rounds = record["settings"], record["rounds"]
     yield f"The baseline of experiments/multi30k/atlas.yaml on one core, {settings['turns']} turns,"
-    yield f"when each of {settings['batches']} batches comes for the second time; the other core"
-    yield "was at work. `kernels`: oneDNN keeps those of a whole epoch, by itself the last 1,024;"
-    yield "`huge pages`: glibc asks for them. A run has both."
+    yield f"when each of {settings['batches']} batches comes for the second time."
+    yield "`kernels`: oneDNN keeps those of a whole epoch, by itself the last 1,024; `huge pages`:"
+    yield "glibc asks for them. A run has both."
     yield ""
     yield "| environment | so many times as fast as with neither (lowest to highest turn) | MiB |"
     yield "|---|---:|---:|"
