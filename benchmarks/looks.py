@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from records import RESULTS, origin, say, write
 
 from ablate.analysis import sequential
-from ablate.analysis.comparison import compare
+from ablate.analysis.comparison import Promise, compare
 from ablate.analysis.measures import Verdict, verdict
 from ablate.analysis.statistics import LEVEL
 
@@ -162,7 +162,7 @@ def _verdicts(
     values: Floats, rows: list[int], n: int, level: float, n_closed: int
 ) -> dict[int, tuple[Verdict, float, float, float, float]]:
     table = {str(row): dict(enumerate(values[row, :n])) for row in rows}
-    compared = compare(table, level=level, n_closed=n_closed)
+    compared = compare(table, promise=Promise(level, n_closed=n_closed))
     result = {}
     for row, difference in compared.differences.items():
         interval = difference.simultaneous

@@ -141,12 +141,18 @@ def test_the_sentence_names_what_changes_with_size(spec: Path) -> None:
     assert all(each in table.conclusion for each in changing)
     results = {name: each.results for name, each in table.contexts.tables.items() if each.results}
     steep = {
-        row: replace(over, trend=Slope(2.5, Interval(2.0, 3.0)))
+        row: replace(over, trend=Slope(2.5, Interval(0.5, 4.5)))
         for row, over in table.contexts.over["bleu"].items()
     }
     contexts = replace(table.contexts, over={**table.contexts.over, "bleu": steep})
     text = conclusion(["none", "rms"], results, contexts)
     assert f"{sentence}none by +2.5 and rms by +2.5 BLEU" in text
+    flat = {
+        row: replace(over, trend=Slope(0.1, Interval(0.05, 0.15)))
+        for row, over in table.contexts.over["bleu"].items()
+    }
+    contexts = replace(table.contexts, over={**table.contexts.over, "bleu": flat})
+    assert sentence not in conclusion(["none", "rms"], results, contexts)
 
 
 def test_a_context_without_verdicts_or_numbers(tmp_path: Path) -> None:
@@ -154,7 +160,10 @@ def test_a_context_without_verdicts_or_numbers(tmp_path: Path) -> None:
     spec.write_text(TEXT, encoding="utf-8")
     for name, each in api.contexts_of(spec).items():
         finish(each, tmp_path / "results", place=name)
-    assert "no verdicts yet" in reported(spec, seeds=[1]).table.conclusion
+    assert reported(spec, seeds=[1]).table.conclusion == (
+        "With one seed there are no verdicts in single contexts: the one on the mean is by what "
+        "they show together."
+    )
     store = Store(tmp_path / "results")
     for path in tmp_path.glob("results/runs/*/record.json"):
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -166,6 +175,39 @@ def test_a_context_without_verdicts_or_numbers(tmp_path: Path) -> None:
         NOTHING
     }
     assert table.column("over.bleu.mean")[1].text != NOTHING
+
+
+def test_what_diverged_in_a_context_is_not_judged_over_all(tmp_path: Path) -> None:
+    spec = tmp_path / "size.yaml"
+    spec.write_text(TEXT, encoding="utf-8")
+    for name, each in api.contexts_of(spec).items():
+        finish(each, tmp_path / "results", place=name)
+
+    def end(row: str, status: str, seeds: Sequence[int]) -> None:
+        for path in tmp_path.glob("results/runs/*/record.json"):
+            record = json.loads(path.read_text(encoding="utf-8"))
+            known = record["experiment"].endswith("middle"), record["variant"], record["seed"]
+            if known in {(True, row, seed) for seed in seeds}:
+                bare = {k: v for k, v in record.items() if k not in ("digest", "test", "dev")}
+                store.save({**bare, "status": status, "error": "lost"})
+
+    store = Store(tmp_path / "results")
+    end("rms", "diverged", [2])
+    table = reported(spec).table
+    assert table.column("middle.bleu.difference")[2].mark == "§"
+    assert table.column("over.bleu.mean")[2].text == NOTHING
+    assert table.more is not None
+    assert table.more.column("over.nll.mean")[2].text == NOTHING
+    end("rms", "failed", [1, 2, 3])
+    end("none", "failed", [1, 2, 3])
+    end("baseline", "diverged", [3])
+    assert reported(spec).table.conclusion == (
+        "The baseline diverged in middle: no verdicts over all contexts."
+    )
+    for path in tmp_path.glob("results/runs/*/record.json"):
+        if json.loads(path.read_text(encoding="utf-8"))["seed"] > 1:
+            path.unlink()
+    assert reported(spec).table.conclusion == "Too few runs are done: no verdicts yet."
 
 
 def test_every_mark_is_the_verdict_of_its_context(spec: Path) -> None:
@@ -368,4 +410,7 @@ def test_a_row_may_be_decided_in_one_context_alone(tmp_path: Path) -> None:
         assert of_context.results is not None
         n_seeds[name] = [len(summary.outcomes) for summary in of_context.results.summaries]
     assert len({tuple(each) for each in n_seeds.values()}) > 1, n_seeds
+    notes = {note.label: note.text for note in table.footnotes}
+    assert notes["seeds"] == "as many of each row as the looks of its context came to, 6 at most"
+    assert "intervals of new seeds are as wide as those of the contexts on average" in notes["mean"]
     assert all(map(table.contexts.over["bleu"].get, ("none", "rms")))

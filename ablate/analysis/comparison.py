@@ -103,6 +103,16 @@ class Comparison:
     sharing: tuple[str, ...] = ()  # rows with the weights of a row above them
     diverged: tuple[str, ...] = ()  # rows with diverged seeds
 
+    def without_intervals(self) -> Comparison:
+        """Return the estimates alone, of what is not to be judged."""
+        bare = {
+            row: replace(
+                each, standard_error=None, df=None, single=None, simultaneous=None, family=None
+            )
+            for row, each in self.differences.items()
+        }
+        return replace(self, differences=bare, family=Family((), 0))
+
     @property
     def detectable(self) -> Interval | None:
         """The least and largest true difference that is told from 0 with a probability of 80%."""
@@ -115,14 +125,31 @@ class Comparison:
         return Interval(min(sizes), max(sizes)) if sizes else None
 
 
+@dataclass(frozen=True)
+class Promise:
+    """What intervals are to hold with, and for which rows; at one of several looks it is more.
+
+    Attributes:
+        level: the probability with which all simultaneous intervals hold.
+        level_of_one: that with which a row's single interval holds.
+        n_closed: rows that belong to the family and are no longer in the table.
+    """
+
+    level: float = LEVEL
+    level_of_one: float = LEVEL
+    n_closed: int = 0
+
+
+ONE_TABLE = Promise()
+
+
 def compare(
     values: Values,
     diverged: Mapping[str, Collection[int]] | None = None,
     *,
     is_score: bool = True,
     trained_by: Mapping[str, str] | None = None,
-    level: float = LEVEL,
-    n_closed: int = 0,
+    promise: Promise = ONE_TABLE,
 ) -> Comparison:
     """Compare every row of one metric with the first; in a score a diverged seed counts as 0.
 
@@ -131,8 +158,7 @@ def compare(
         diverged: seeds by row.
         is_score: whether it is.
         trained_by: for each row that has the weights of a row above it, the first such row.
-        level: the probability with which all simultaneous intervals hold.
-        n_closed: rows that belong to the family and are no longer in the table.
+        promise: of the intervals.
     """
     failed = {row: set(diverged.get(row, ())) if diverged else set() for row in values}
     baseline, *others = values
@@ -145,11 +171,14 @@ def compare(
     zeros = failed if is_score else {}
     by_row = {row: _without_interval(values, zeros, row) for row in others}
     table = {row: values[row] for row in whole}
-    pool, departed, fits = _fitted(table, sharing, baseline, n_closed)
+    pool, departed, fits = _fitted(table, sharing, baseline, promise.n_closed)
     n_separate = sum(fit.df is not None and row not in pool.fits for row, fit in fits.items())
-    closed = [_LOADING] * n_closed if pool.loadings else []
-    family = Family((*pool.loadings, *closed), pool.df, n_separate, pool.slack, level)
-    by_row |= {row: _with_intervals(by_row[row], fit, family) for row, fit in fits.items()}
+    closed = [_LOADING] * promise.n_closed if pool.loadings else []
+    family = Family((*pool.loadings, *closed), pool.df, n_separate, pool.slack, promise.level)
+    by_row |= {
+        row: _with_intervals(by_row[row], fit, family, promise.level_of_one)
+        for row, fit in fits.items()
+    }
     return Comparison(
         differences=by_row,
         sd=pool.sd,
@@ -319,11 +348,11 @@ def _without_interval(values: Values, zeros: Mapping[str, Collection[int]], row:
     return Difference(mean, len(pairs), n_won, "divergence as 0" if has_zeros and pairs else "none")
 
 
-def _with_intervals(bare: Difference, fit: _Fit, family: Family) -> Difference:
+def _with_intervals(bare: Difference, fit: _Fit, family: Family, level_of_one: float) -> Difference:
     fitted = replace(bare, method=fit.method, estimate=fit.estimate)
     if fit.error is None or fit.df is None:
         return fitted
-    single = Interval.around(fit.estimate, dunnett.single_value(fit.df) * fit.error)
+    single = Interval.around(fit.estimate, dunnett.single_value(fit.df, level_of_one) * fit.error)
     simultaneous = Interval.around(fit.estimate, family.critical_of(fit.df) * fit.error)
     own = replace(fitted, standard_error=fit.error, df=fit.df, single=single)
     return replace(own, simultaneous=simultaneous, family=family)

@@ -12,6 +12,10 @@ interval of the mean is of new seeds in these two.
 
 The trend is the slope of the least squares line through the differences over log2 of a number. Its
 interval is of new seeds in these contexts, whether or not the true differences lie on a line.
+
+At looks the data say when seeds end, and differences that end early are too large in all contexts
+alike. Intervals of new seeds are then as wide as the contexts' repeated confidence intervals,
+weighted and added up.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from ablate.analysis.comparison import Difference
 from ablate.analysis.dunnett import Floats, sidak_value
 from ablate.analysis.statistics import Interval, mean_of
 
+_APART = ("none", "divergence as 0")  # methods of differences that are not estimated with others
 LEAST = 3
 """Contexts from which something is said of others like them."""
 
@@ -55,22 +60,25 @@ def over_contexts(
     differences: Sequence[Difference | None],
     n_rows: int,
     sizes: Sequence[float] | None = None,
+    *,
+    has_looks: bool = False,
 ) -> OverContexts | None:
-    """Return a row's differences taken together; None if one has no estimate, or is without bound.
+    """Return a row's differences taken together; None if one is missing or the row has diverged.
 
     Args:
         differences: of the row, one for each of at least two contexts.
         n_rows: whose intervals hold together (Šidák).
         sizes: the number in each context that the trend is over.
+        has_looks: whether the differences say how many seeds they are of.
     """
-    known = [each for each in differences if each is not None and each.estimate is not None]
+    known = [each for each in differences if each is not None and each.method not in _APART]
     estimates = [each.estimate for each in known if each.estimate is not None]
     n = len(differences)
     if len(known) < n or n < 2 or not all(map(math.isfinite, estimates)):
         return None
     weights = np.full(n, 1 / n)
     mean = mean_of(estimates)
-    here = interval = _of_seeds(mean, weights, known, n_rows)
+    here = interval = _of_seeds(mean, weights, known, n_rows, has_looks)
     prediction = tau = None
     if n >= LEAST:
         sd = float(np.std(estimates, ddof=1))
@@ -85,19 +93,29 @@ def over_contexts(
         x = np.log2(sizes)
         slopes = (x - x.mean()) / float(((x - x.mean()) ** 2).sum())
         estimate = float(slopes @ np.array(estimates))
-        trend = Slope(estimate, _of_seeds(estimate, slopes, known, n_rows))
+        trend = Slope(estimate, _of_seeds(estimate, slopes, known, n_rows, has_looks))
     return OverContexts(n, mean, here, interval, prediction, tau, trend)
 
 
 def _of_seeds(
-    estimate: float, weights: Floats, known: Sequence[Difference], n_rows: int
+    estimate: float,
+    weights: Floats,
+    known: Sequence[Difference],
+    n_rows: int,
+    has_looks: bool,
 ) -> Interval | None:
-    """Return Welch and Satterthwaite's interval of a weighted sum of independent differences."""
-    parts = []
+    """Return the interval of a weighted sum of independent differences; None if one has no error.
+
+    It is Welch and Satterthwaite's, and at looks the sum of their repeated confidence intervals.
+    """
+    parts, repeated = [], 0.0
     for weight, each in zip(weights, known, strict=True):
         if each.standard_error is None or not each.df:
             return None
         parts.append(((weight * each.standard_error) ** 2, each.df))
+        repeated += abs(weight) * each.standard_error * (each.critical or 0.0)
+    if has_looks:
+        return Interval.around(estimate, repeated)
     variance = sum(part for part, _ in parts)
     if not variance:
         return Interval(estimate, estimate)

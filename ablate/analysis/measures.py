@@ -11,14 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablate.analysis import sentences
-from ablate.analysis.comparison import Comparison, compare
-from ablate.analysis.statistics import LEVEL, Interval
+from ablate.analysis.comparison import ONE_TABLE, Comparison, Promise, compare
+from ablate.analysis.statistics import Interval
 from ablate.analysis.summary import Summary, trained_by
 from ablate.measuring import SentenceStatistics
 
 SCORES = ("bleu", "bleu_lc_tok", "chrf", "exact_match")
 LOSSES = ("nll", "bits_per_character")
 """Of dev and test sets, by the last part of their names."""
+
+FLOOR = 2
+"""Times what is negligible: a baseline with a lower score has too little to lose."""
 
 _OTHERS_LOWER = ("perplexity", "best_dev_nll", "train_loss", "final_loss", "seconds")
 
@@ -40,7 +43,8 @@ class Verdict(StrEnum):
 
     The probability that any row of a table is wrongly called better or worse is then at most 5%,
     and so is that of ``NO_DIFFERENCE`` where the true difference is beyond the band. ``SAME`` is
-    said of rows that have the baseline's weights and values to the last bit.
+    said of rows that have the baseline's weights and values to the last bit. Where the baseline has
+    not learned enough to lose anything, ``NO_DIFFERENCE`` is not said.
     """
 
     BETTER = "better"
@@ -51,13 +55,21 @@ class Verdict(StrEnum):
 
 
 def verdict(
-    interval: Interval | None, negligible: float, *, higher_is_better: bool = True
+    interval: Interval | None,
+    negligible: float,
+    *,
+    higher_is_better: bool = True,
+    baseline: float | None = None,
 ) -> Verdict | None:
-    """Return the verdict by a simultaneous interval; one within the band is no difference."""
+    """Return the verdict by a simultaneous interval; one within the band is no difference.
+
+    ``baseline`` is its mean score; below `FLOOR` times the band, none is.
+    """
     if interval is None:
         return None
     if -negligible < interval.low and interval.high < negligible:
-        return Verdict.NO_DIFFERENCE
+        is_at_floor = baseline is not None and baseline < FLOOR * negligible
+        return Verdict.CANNOT_TELL if is_at_floor else Verdict.NO_DIFFERENCE
     if interval.low > 0:
         return Verdict.BETTER if higher_is_better else Verdict.WORSE
     if interval.high < 0:
@@ -85,12 +97,11 @@ def comparisons(
     statistics: Sentences | None = None,
     metrics: Sequence[str] = (),
     *,
-    level: float = LEVEL,
-    n_closed: int = 0,
+    promise: Promise = ONE_TABLE,
 ) -> Comparisons:
     """Compare the rows in each score and loss of dev and test sets; ``metrics`` are more scores.
 
-    ``level`` and ``n_closed`` are those of `compare`.
+    ``promise`` is that of `compare`.
     """
     diverged = {
         each.name: [seed for seed, outcome in each.outcomes.items() if outcome == "diverged"]
@@ -110,8 +121,7 @@ def comparisons(
             diverged,
             is_score=kind in scores,
             trained_by=sharing,
-            level=level,
-            n_closed=n_closed,
+            promise=promise,
         )
         if section == "test" and kind in _INFLUENCES and statistics:
             compared = _with_new_sentences(compared, metric, summaries[0].name, statistics)

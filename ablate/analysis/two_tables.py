@@ -106,7 +106,8 @@ def compare_matched(pairs: Mapping[str, tuple[RowSample, RowSample]]) -> dict[st
 def _without_interval(before: RowSample, after: RowSample) -> Shift:
     pairs = _differences(before, after)
     both = [(each.n, each.mean, each.sd) for each in (before, after)]
-    if (pairs and not any(pairs)) or (not pairs and both[0] == both[1]):
+    has_means_alone = not (before.values and after.values)
+    if (pairs and not any(pairs)) or (has_means_alone and both[0] == both[1]):
         return Shift(0.0, len(pairs) or before.n, "equal")
     if len(pairs) > 1:
         finite = all(map(math.isfinite, pairs))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from ablate.analysis.measures import Verdict
+from ablate.analysis.measures import Verdict, higher_is_better
 from ablate.analysis.summary import Summary
 from ablate.analysis.two_tables import RowSample, Shift
 from ablate.config import Negligible
@@ -108,7 +108,14 @@ class Compared:
         shift = row.shifts.get(metric)
         if shift is not None and shift.method == "equal":
             return "equal"
-        return verdict_on(shift, metric, self.negligible, has_one_tokenizer=self.has_one_tokenizer)
+        samples = row.samples.get(metric) if higher_is_better(metric) else None
+        return verdict_on(
+            shift,
+            metric,
+            self.negligible,
+            has_one_tokenizer=self.has_one_tokenizer,
+            baseline=samples[0].mean if samples else None,
+        )
 
     def table(self) -> Table:
         first, *others = self.test_sets or ("",)

@@ -207,7 +207,7 @@ def contexts_content(table: Table) -> ContextsContent:
 
 def over_content(contexts: Contexts, kind: str, over: OverContexts) -> OverContent:
     """Return what a row comes to in all contexts."""
-    results = results_of(next(iter(contexts.tables.values())))
+    results = [each.results for each in contexts.tables.values() if each.results]
     judged = verdict_over(kind, over.interval, results)
     slope: SlopeContent | None = None
     if over.trend is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ablate.analysis.comparison import Difference
 from ablate.analysis.contexts import LEAST, OverContexts, over_contexts
@@ -79,20 +79,32 @@ def metric_of(kind: str, results: Results) -> str:
     return f"test.{results.sets[0]}.{kind}" if results.sets else ""
 
 
-def verdict_over(kind: str, interval: Interval | None, results: Results) -> Verdict | None:
+def verdict_over(
+    kind: str, interval: Interval | None, results: Collection[Results]
+) -> Verdict | None:
     """Return the verdict on a mean over contexts; None where nothing is called negligible."""
-    band = dict(results.negligible).get(kind)
+    band = dict(next(iter(results)).negligible).get(kind)
+    if band is None:
+        return None
+    scores = [each.baseline_score(metric_of(kind, each)) for each in results]
+    lowest = min((score for score in scores if score is not None), default=None)
     better = higher_is_better(f"test.{kind}")
-    return None if band is None else verdict(interval, band, higher_is_better=better)
+    return verdict(interval, band, higher_is_better=better, baseline=lowest)
 
 
 def _over(
     kind: str, rows: Sequence[str], results: Mapping[str, Results], sizes: Sequence[float]
 ) -> Iterator[tuple[str, OverContexts]]:
+    has_looks = bool(_looks_at(results))
     for row in rows:
         differences = [each.difference(row, metric_of(kind, each)) for each in results.values()]
-        if over := over_contexts(differences, len(rows), sizes or None):
+        if over := over_contexts(differences, len(rows), sizes or None, has_looks=has_looks):
             yield row, over
+
+
+def _looks_at(results: Mapping[str, Results]) -> tuple[int, ...]:
+    looks = next((each.looks for each in results.values() if each.looks), None)
+    return looks.planned if looks else ()
 
 
 def _block(
@@ -106,7 +118,7 @@ def _block(
     blocks = [(Column("row", title, kind="row"), [Cell(name) for name in names])]
     for name, each in results.items():
         blocks += _of_context(name, kind, names[1:], each)
-    blocks += _of_all(kind, names[1:], next(iter(results.values())), contexts)
+    blocks += _of_all(kind, names[1:], results.values(), contexts)
     columns, cells = zip(*blocks, strict=True)
     lines = [
         Line(tuple(of_row), row.changes, Summary(row.name, {}, {}, {}))
@@ -124,7 +136,8 @@ def _of_context(context: str, kind: str, rows: Sequence[str], results: Results) 
         each = results.difference(row, metric) or Difference(None, 0, 0, "none")
         known = NOTHING if each.estimate is None else signed(each.estimate, decimals)
         judged = results.verdict(row, metric)
-        differences.append(Cell(known, mark=_MARKS[judged] if judged else ""))
+        mark = DIVERGED if each.method == "divergence as 0" else ""
+        differences.append(Cell(known, mark=_MARKS[judged] if judged else mark))
         ends.append(Cell(interval_text(each.simultaneous, decimals)))
     key = f"{context}.{kind}.difference"
     return [
@@ -133,9 +146,11 @@ def _of_context(context: str, kind: str, rows: Sequence[str], results: Results) 
     ]
 
 
-def _of_all(kind: str, rows: Sequence[str], results: Results, contexts: Contexts) -> list[Block]:
+def _of_all(
+    kind: str, rows: Sequence[str], results: Collection[Results], contexts: Contexts
+) -> list[Block]:
     """Return the columns of all contexts together; the baseline's cells are empty."""
-    decimals = measure_decimals(kind)
+    decimals, bands = measure_decimals(kind), dict(next(iter(results)).negligible)
     every = [contexts.over[kind].get(row) for row in rows]
     has_others = len(contexts.tables) >= LEAST
 
@@ -150,9 +165,9 @@ def _of_all(kind: str, rows: Sequence[str], results: Results, contexts: Contexts
     blocks = [block("mean", "mean", "of Δ", means), block("here", "95% CI", "here", here)]
     if has_others:
         blocks.append(block("interval", "95% CI", "elsewhere", ends))
-    if kind in dict(results.negligible):
+    if kind in bands:
         verdicts = [Cell(), *(Cell(str(each or NOTHING)) for each in judged)]
-        band = f"±{dict(results.negligible)[kind]:g} {measure_name(kind)}"
+        band = f"±{bands[kind]:g} {measure_name(kind)}"
         head = Column(f"over.{kind}.verdict", "verdict", band, kind="verdict", rank=_OF_ALL)
         blocks.append((head, verdicts))
     if kind != "bleu":  # CSV and JSON have the rest
@@ -192,19 +207,8 @@ def _footnotes(
         "in its line; ↑ better, ↓ worse, = no difference, ? cannot tell: the verdict in this "
         "context. The intervals of a column hold together for its rows.",
     )
-    n = len(results)
-    of_mean = (
-        "of these contexts; CI here: of new seeds in them; elsewhere, and the verdict: of contexts "
-        f"like them (Hartung and Knapp 2001, with equal weights), by what {n} of them show; PI: "
-        "what the same seeds measure in one more; τ: the standard deviation of the true difference "
-        "from context to context."
-    )
-    if n < LEAST:
-        of_mean = (
-            f"of these {n} contexts; its interval and verdict are of new seeds here, and say "
-            f"nothing of other contexts: that takes {LEAST}."
-        )
-    yield Footnote("mean", of_mean)
+    looks = _looks_at(results)
+    yield Footnote("mean", _of_mean(len(results), looks))
     if contexts.trend is not None:
         numbers = ", ".join(f"{name} {size:g}" for name, size in contexts.sizes.items())
         yield Footnote(
@@ -217,11 +221,36 @@ def _footnotes(
         text = "tokenizers differ, so that losses are compared in bits per character"
         yield Footnote("columns", text)
     yield Footnote("tables", "those of each context are in a folder of its own beside this one")
-    seeds = counted(len(experiment.seeds), "seed")
-    yield Footnote("seeds", f"{seeds} in every context, the same for all rows of it")
+    seeds = (
+        f"{counted(len(experiment.seeds), 'seed')} in every context, the same for all rows of it"
+    )
+    if looks:
+        seeds = f"as many of each row as the looks of its context came to, {looks[-1]} at most"
+    yield Footnote("seeds", seeds)
     for name, each in results.items():
         if signature := each.signatures.get("bleu"):
             yield Footnote(f"BLEU, {name}", signature)
+
+
+def _of_mean(n: int, looks: Sequence[int]) -> str:
+    """Return what the mean over ``n`` contexts and its intervals are of."""
+    of_mean = (
+        "of these contexts; CI here: of new seeds in them; elsewhere, and the verdict: of contexts "
+        f"like them (Hartung and Knapp 2001, with equal weights), by what {n} of them show; PI: "
+        "what the same seeds measure in one more; τ: the standard deviation of the true difference "
+        "from context to context."
+    )
+    if n < LEAST:
+        of_mean = (
+            f"of these {n} contexts; its interval and verdict are of new seeds here, and say "
+            f"nothing of other contexts: that takes {LEAST}."
+        )
+    if looks:
+        of_mean += (
+            " Looks at the data end the seeds, so that intervals of new seeds are as wide as those "
+            "of the contexts on average."
+        )
+    return of_mean
 
 
 def _vital(tables: Mapping[str, Table]) -> Iterator[Footnote]:
@@ -238,10 +267,10 @@ def _vital(tables: Mapping[str, Table]) -> Iterator[Footnote]:
 
 def conclusion(rows: Sequence[str], results: Mapping[str, Results], contexts: Contexts) -> str:
     """Return in one sentence in which contexts the rows are what."""
-    if not all(each.has_verdicts for each in results.values()):
-        return "There are no verdicts yet: each context needs two seeds of every row."
-    band = f"{next(iter(results.values())).negligible.bleu:g}"
-    words = {verdict: text.format(band=band) for verdict, text in _WORDS.items()}
+    if why := _why_none(results):
+        return why
+    band = next(iter(results.values())).negligible.bleu
+    words = {each: text.format(band=f"{band:g}") for each, text in _WORDS.items()}
     whole: dict[Verdict, list[str]] = {}
     mixed: list[str] = []
     for row in rows:
@@ -264,16 +293,30 @@ def conclusion(rows: Sequence[str], results: Mapping[str, Results], contexts: Co
         parts.append(f"{row_names(names, _MOST_NAMES)} {text}")
     if len(mixed) > _MOST_NAMES:
         mixed = [f"{counted(len(mixed), 'row')} differ from context to context"]
-    return f"By BLEU, {'; '.join([*parts, *mixed, *_trends(contexts)])}."
+    parts += [*mixed, *_trends(contexts, band)]
+    return f"By BLEU, {'; '.join(parts)}." if parts else "Too few runs are done: no verdicts yet."
 
 
-def _trends(contexts: Contexts) -> Iterator[str]:
-    """Yield which differences change with the size, if any does."""
+def _why_none(results: Mapping[str, Results]) -> str:
+    """Return in one sentence why contexts have no verdicts; an empty text if they have."""
+    diverged = [name for name, each in results.items() if each.baseline.count("diverged")]
+    if diverged:
+        return f"The baseline diverged in {and_list(diverged)}: no verdicts over all contexts."
+    if not all(each.has_verdicts for each in results.values()):
+        of_mean = (
+            ": the one on the mean is by what they show together" if len(results) >= LEAST else ""
+        )
+        return f"With one seed there are no verdicts in single contexts{of_mean}."
+    return ""
+
+
+def _trends(contexts: Contexts, band: float) -> Iterator[str]:
+    """Yield which differences change with the size by more than is negligible, if any does."""
     known = {row: over.trend for row, over in contexts.over["bleu"].items()}
     changes = [
         f"{row} by {signed(trend.estimate, 1)}"
         for row, trend in known.items()
-        if trend and trend.interval and not trend.interval.low <= 0 <= trend.interval.high
+        if trend and verdict(trend.interval, band) in (Verdict.BETTER, Verdict.WORSE)
     ]
     if changes and contexts.trend:
         named = and_list(changes, _MOST_NAMES)

@@ -189,8 +189,10 @@ def _paper_notes(
     rest = [note for note in notes if note.label not in left_out]
     if layout == "vaswani":  # no column holds what would be marked
         rest = [replace(note, text=note.text.removesuffix(f"; {MARKED}")) for note in rest]
-    n_seeds = len(results.seeds)
-    if diverged := [f"{row} ({of_seeds(len(s), n_seeds)})" for row, s in results.diverged.items()]:
+    n_of = {row.name: len(row.outcomes) for row in results.summaries}
+    if diverged := [
+        f"{row} ({of_seeds(len(s), n_of[row])})" for row, s in results.diverged.items()
+    ]:
         selection = (
             f"{listed(diverged)}: diverged; neither such a row nor any beside such a baseline is "
             "compared, for the seeds that did not diverge are a selection."

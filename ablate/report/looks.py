@@ -14,9 +14,15 @@ from itertools import pairwise
 from math import prod
 
 from ablate.analysis import sequential
-from ablate.analysis.comparison import Comparison, Difference
-from ablate.analysis.dunnett import Family
-from ablate.analysis.measures import Comparisons, Sentences, Verdict, comparisons, verdict
+from ablate.analysis.comparison import Comparison, Difference, Promise
+from ablate.analysis.measures import (
+    FLOOR,
+    Comparisons,
+    Sentences,
+    Verdict,
+    comparisons,
+    verdict,
+)
 from ablate.analysis.summary import Records, Summary, evaluated_sets, summarise
 from ablate.config import Experiment
 from ablate.store import is_finished
@@ -58,23 +64,24 @@ def judge(
     n_rows, decided, given_up = len(undecided), dict[str, int](), dict[str, int]()
     metric = f"test.{next(iter(evaluated_sets(records)), '')}.bleu"
     staged: list[Comparisons] = []
-    levels = sequential.levels(experiment.looks, n_rows) if n_rows else ()
-    for n, level in zip(experiment.looks, levels, strict=False):
+    levels, of_one = (sequential.levels(experiment.looks, n) if n_rows else () for n in (n_rows, 1))
+    for n, level, level_of_one in zip(experiment.looks, levels, of_one, strict=False):
         rows, seeds = [baseline, *undecided], experiment.seeds[:n]
         of_look = {(r, s): records[r, s] for r in rows for s in seeds if (r, s) in records}
         if not all(is_finished(of_look.get((r, s))) for r in rows for s in seeds):
             break
         summaries = summarise(rows, seeds, of_look)
-        n_closed = n_rows - len(undecided)
-        compared = comparisons(summaries, sentences, metrics, level=level, n_closed=n_closed)
+        promise = Promise(level, level_of_one, n_closed=n_rows - len(undecided))
+        compared = comparisons(summaries, sentences, metrics, promise=promise)
         staged.append(compared)
-        closed = [*_closed(summaries, compared.get(metric), experiment.negligible.bleu)]
+        closed = [*_closed(summaries, metric, compared.get(metric), experiment.negligible.bleu)]
         if metric in compared:
             staged[-1] = {**compared, metric: _unbiased(staged, metric, closed, experiment)}
         decided |= dict.fromkeys(closed, n)
         undecided = [row for row in undecided if row not in decided]
         if metric in compared and n < experiment.looks[-1]:
-            hopeless = _hopeless(compared[metric], undecided, n, n_rows, experiment)
+            mean = _mean(summaries[0], metric)
+            hopeless = _hopeless(compared[metric], undecided, n, n_rows, experiment, mean)
             given_up |= dict.fromkeys(hopeless, n)
         undecided = [row for row in undecided if row not in given_up]
         if not undecided:
@@ -85,7 +92,7 @@ def judge(
     if not staged:
         seeds = experiment.seeds[:n_now]
         before = comparisons(summarise([baseline, *undecided], seeds, records), None, metrics)
-        staged = [{name: _without_intervals(each) for name, each in before.items()}]
+        staged = [{name: each.without_intervals() for name, each in before.items()}]
         return Looks(experiment.looks, n_seeds, decided, given_up, staged[0])
     n_expected = 0.0
     if undecided and metric in staged[-1]:
@@ -97,24 +104,39 @@ def judge(
 
 
 def _closed(
-    summaries: Sequence[Summary], compared: Comparison | None, band: float
+    summaries: Sequence[Summary], metric: str, compared: Comparison | None, band: float
 ) -> Iterator[str]:
     """Yield the rows that need no more seeds; beside a baseline that diverged, all."""
     baseline, *rows = summaries
     for row in rows:
         each = compared.differences.get(row.name) if compared else None
-        judged = verdict(each.simultaneous, band) if each else None
+        judged = None
+        if each:
+            judged = verdict(each.simultaneous, band, baseline=_mean(baseline, metric))
         is_decided = judged not in (None, Verdict.CANNOT_TELL) or (each and each.method == "same")
         if is_decided or baseline.count("diverged") or row.count("diverged"):
             yield row.name
 
 
+def _mean(row: Summary, metric: str) -> float | None:
+    return row.metrics[metric].mean if metric in row.metrics else None
+
+
 def _hopeless(
-    compared: Comparison, rows: Sequence[str], n: int, n_rows: int, experiment: Experiment
+    compared: Comparison,
+    rows: Sequence[str],
+    n: int,
+    n_rows: int,
+    experiment: Experiment,
+    mean: float | None,
 ) -> Iterator[str]:
-    """Yield the rows that the last look will hardly decide."""
+    """Yield the rows that the last look will hardly decide: all, if the baseline has not learned.
+
+    ``mean`` is the baseline's score.
+    """
+    is_at_floor = mean is not None and mean < FLOOR * experiment.negligible.bleu
     for row in rows:
-        by_last = _chance(compared.differences[row], n, n_rows, experiment)
+        by_last = 0.0 if is_at_floor else _chance(compared.differences[row], n, n_rows, experiment)
         if by_last is not None and by_last < sequential.GIVE_UP:
             yield row
 
@@ -175,14 +197,3 @@ def _joined(staged: Sequence[Comparisons]) -> Comparisons:
             diverged=tuple(dict.fromkeys(row for one in earlier for row in one.diverged)),
         )
     return result
-
-
-def _without_intervals(compared: Comparison) -> Comparison:
-    """Return a comparison before the first look, at which nothing is judged."""
-    bare = {
-        row: replace(
-            each, standard_error=None, df=None, single=None, simultaneous=None, family=None
-        )
-        for row, each in compared.differences.items()
-    }
-    return replace(compared, differences=bare, family=Family((), 0))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ablate.analysis.comparison import Comparison, Difference, Values
 from ablate.analysis.measures import (
+    FLOOR,
     Comparisons,
     Sentences,
     Verdict,
@@ -146,8 +147,24 @@ class Results:
 
     def verdict(self, row: str, metric: str | None) -> Verdict | None:
         """Return the verdict on a row by one metric; None where nothing is called negligible."""
-        difference, is_one = self.difference(row, metric), self.has_one_tokenizer
-        return verdict_on(difference, metric or "", self.negligible, has_one_tokenizer=is_one)
+        return verdict_on(
+            self.difference(row, metric),
+            metric or "",
+            self.negligible,
+            has_one_tokenizer=self.has_one_tokenizer,
+            baseline=self.baseline_score(metric),
+        )
+
+    def baseline_score(self, metric: str | None) -> float | None:
+        """Return the baseline's mean; None of a loss."""
+        mean = self.baseline.metrics.get(metric or "")
+        return mean.mean if mean and higher_is_better(metric or "") else None
+
+    @property
+    def has_learned(self) -> bool:
+        """Whether the baseline's BLEU is high enough for a row to lose some."""
+        bleu = self.baseline_score(self.bleu)
+        return bleu is None or bleu >= FLOOR * self.negligible.bleu
 
     def may_be_negligible(self, row: str, metric: str | None) -> bool:
         """Return whether the interval of a better or worse row reaches into the band."""
@@ -191,12 +208,17 @@ def verdict_on(
     negligible: Negligible,
     *,
     has_one_tokenizer: bool,
+    baseline: float | None = None,
 ) -> Verdict | None:
-    """Return the verdict on a difference; None without an interval, or a band for the metric."""
+    """Return the verdict on a difference; None without an interval, or a band for the metric.
+
+    ``baseline`` is the mean of what is compared with, in a score.
+    """
     kind = metric.rpartition(".")[2]
     band = dict(negligible).get(kind)
     if difference is None or band is None or (kind == "nll" and not has_one_tokenizer):
         return None
     if difference.method == "same":
         return Verdict.SAME
-    return verdict(difference.simultaneous, band, higher_is_better=higher_is_better(metric))
+    better = higher_is_better(metric)
+    return verdict(difference.simultaneous, band, higher_is_better=better, baseline=baseline)

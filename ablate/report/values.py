@@ -27,6 +27,7 @@ _NAMES = {
     "chrf": "chrF",
     "bits_per_character": "bits/char",
 }
+_LONGEST = 12  # characters of a number without an exponent
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 _PRONOUNS = {"all", "any", "both", "each", "few", "half", "more", "most", "neither", "none", "some"}
@@ -37,6 +38,8 @@ def number(value: float, decimals: int) -> str:
     if math.isnan(value):
         return "NaN"
     text = "∞" if math.isinf(value) else f"{abs(value):.{decimals}f}"
+    if len(text) > _LONGEST:
+        text = f"{abs(value):.1e}"
     return text if value >= 0 or not text.strip("0.") else MINUS + text
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ablate.analysis.comparison import Comparison, Method
 from ablate.analysis.dunnett import POWER
-from ablate.analysis.measures import Verdict
+from ablate.analysis.measures import FLOOR, Verdict
 from ablate.analysis.ranking import FALSE_SHARE, discoveries, selection_bias
 from ablate.analysis.sequential import GIVE_UP
 from ablate.report.columns import APART, SMALL
@@ -27,30 +27,46 @@ _BLEU = measure_name("bleu")
 _MOST_NAMES = 4
 _MANY_ROWS = 20
 _LEAST_BIAS = 0.05  # BLEU
+_NOT_LEARNED = (
+    f". The baseline's BLEU is below {FLOOR} times that band, as of a model that has hardly "
+    "learned: no row is then said to make no difference."
+)
 
 
 def conclusion(results: Results) -> str:
     """Return in one sentence what the rows are, beside the baseline, by their verdicts."""
-    rows = [row.name for row in results.summaries[1:]]
-    n_diverged, n_seeds = results.baseline.count("diverged"), len(results.seeds)
-    if not rows:
+    if why := _why_none(results):
+        return why
+    by_bleu = _by_row(results, results.bleu)
+    parts = _by_bleu(results, by_bleu)
+    n_of = {row.name: len(row.outcomes) for row in results.summaries}
+    diverged = grouped(((len(s), n_of[row]), row) for row, s in results.diverged.items())
+    for (n, n_all), names in diverged.items():
+        parts.append(f"{row_names(names, _MOST_NAMES)} diverged with {of_seeds(n, n_all)}")
+    others = [row.name for row in results.summaries[1:] if row.name not in results.diverged]
+    if unjudged := [row for row in others if row not in by_bleu]:
+        parts.append(f"{row_names(unjudged, _MOST_NAMES)} cannot be compared")
+    bleu = results.baseline_score(results.bleu)
+    of_baseline = "" if results.has_learned or bleu is None else f", {_too_low(bleu)}"
+    return f"By BLEU on {results.sets[0]}{of_baseline}, {'; '.join(parts)}."
+
+
+def _why_none(results: Results) -> str:
+    """Return in one sentence why no row has a verdict; an empty text if one may have."""
+    baseline, n_seeds = results.baseline, len(results.seeds)
+    if len(results.summaries) == 1:
         return "There is nothing to compare: the experiment has no row but the baseline."
-    if n_diverged:
-        return (
-            f"The baseline diverged with {n_diverged} of {counted(n_seeds, 'seed')}: no verdicts."
-        )
-    if not results.baseline.count("done"):
+    if n_diverged := baseline.count("diverged"):
+        of_all = counted(n_seeds, "seed")
+        return f"The baseline diverged with {n_diverged} of {of_all}: no verdicts."
+    if not baseline.count("done"):
         return "The baseline has no result yet: no row can be compared with it."
     if n_seeds == 1:
         return "With one seed no difference can be told from chance: no verdicts."
-    by_bleu = _by_row(results, results.bleu)
-    parts = _by_bleu(results, by_bleu)
-    diverged = grouped((len(seeds), row) for row, seeds in results.diverged.items())
-    for n, names in diverged.items():
-        parts.append(f"{row_names(names, _MOST_NAMES)} diverged with {of_seeds(n, n_seeds)}")
-    unjudged = [row for row in rows if row not in by_bleu and row not in results.diverged]
-    parts += [f"{row_names(unjudged, _MOST_NAMES)} cannot be compared"] if unjudged else []
-    return f"By BLEU on {results.sets[0]}, {'; '.join(parts)}."
+    waiting, compared = _awaited(results), results.comparison(results.bleu)
+    if waiting and compared and not _n_intervals(compared):
+        return f"There are no verdicts yet: {waiting}."
+    return ""
 
 
 def _by_bleu(results: Results, verdicts: Mapping[str, Verdict]) -> list[str]:
@@ -67,8 +83,11 @@ def _by_bleu(results: Results, verdicts: Mapping[str, Verdict]) -> list[str]:
             parts.append(f"{row_names(rows, _MOST_NAMES)} {one if len(rows) == 1 else many}")
     if unknown := _with(verdicts, Verdict.CANNOT_TELL):
         compared = [results.baseline, *(row for row in results.summaries if row.name in unknown)]
-        is_whole = all(row.is_complete for row in compared)
-        runs = counted(len(results.seeds), "seed") if is_whole else "the runs that are done"
+        numbers = [len(row.outcomes) for row in compared[1:]]
+        runs = "the runs that are done"
+        if all(row.is_complete for row in compared):
+            least = f"{min(numbers)} to " if min(numbers) < max(numbers) else ""
+            runs = f"{least}{counted(max(numbers), 'seed')}"
         baseline = "it" if parts else "the baseline"
         parts.append(f"{runs} cannot tell {row_names(unknown, _MOST_NAMES)} from {baseline}")
     return parts
@@ -90,14 +109,7 @@ def intervals(results: Results) -> Iterator[Footnote]:
         return
     n_intervals = _n_intervals(compared)
     if not n_intervals:
-        why = "too few runs are done"
-        if len(results.seeds) == 1:
-            why = "with one seed there is no error to compare a difference with"
-        elif n_diverged := results.baseline.count("diverged"):
-            why = f"the baseline diverged with {of_seeds(n_diverged, len(results.seeds))}"
-        elif all(row.count("diverged") for row in results.summaries[1:]):
-            why = "every row but the baseline diverged with some or all of its seeds"
-        yield Footnote("intervals", f"none: {why}.")
+        yield Footnote("intervals", f"none: {_no_intervals(results)}.")
         return
     yield Footnote("intervals", _held(results, compared, n_intervals))
     nats = f" (±{results.negligible.nll:g} nats)" if results.has_one_tokenizer else ""
@@ -105,7 +117,9 @@ def intervals(results: Results) -> Iterator[Footnote]:
     yield Footnote(
         "verdict",
         f"no difference: the interval lies within {band}, which the experiment calls negligible; "
-        "better or worse: it does not, and leaves out 0; cannot tell: neither.",
+        "better or worse: it does not, and leaves out 0; cannot tell: neither"
+        f"{'.' if results.has_learned else _NOT_LEARNED}",
+        is_vital=not results.has_learned,
     )
     if any(results.may_be_negligible(row.name, results.bleu) for row in results.summaries):
         text = "the interval reaches into that band, so that the difference may be negligible."
@@ -119,6 +133,17 @@ def intervals(results: Results) -> Iterator[Footnote]:
     if otherwise:
         text = f"{' and '.join(otherwise)}, by intervals that hold together for NLL alone."
         yield Footnote("by NLL", text, is_vital=True)
+
+
+def _no_intervals(results: Results) -> str:
+    """Return why no difference in BLEU has an interval."""
+    if len(results.seeds) == 1:
+        return "with one seed there is no error to compare a difference with"
+    if n_diverged := results.baseline.count("diverged"):
+        return f"the baseline diverged with {of_seeds(n_diverged, len(results.seeds))}"
+    if all(row.count("diverged") for row in results.summaries[1:]):
+        return "every row but the baseline diverged with some or all of its seeds"
+    return _awaited(results) or "too few runs are done"
 
 
 def ranking(results: Results) -> Iterator[Footnote]:
@@ -214,20 +239,43 @@ def _held(results: Results, compared: Comparison, n_intervals: int) -> str:
     return f"{text} With the pairs done, a true difference of {size} BLEU {found}."
 
 
-def looked_at(results: Results) -> Iterator[Footnote]:
-    """Yield which rows were decided at which look, and what that saved."""
+def _too_low(bleu: float) -> str:
+    return f"of which the baseline has too little to lose ({number(bleu, BLEU_DECIMALS)})"
+
+
+def _awaited(results: Results) -> str:
+    """Return which look waits for runs that have failed; an empty text if none does."""
     looks = results.looks
-    if looks is None or not looks.n_looks:
+    failed = [row for row in results.summaries if row.count("failed") or row.count("oom")]
+    if looks is None or not failed or looks.n_looks == len(looks.planned):
+        return ""
+    rows, n = row_names([row.name for row in failed], _MOST_NAMES), looks.planned[looks.n_looks]
+    return f"the look at {n} seeds waits for runs of {rows} that failed"
+
+
+def looked_at(results: Results) -> Iterator[Footnote]:
+    """Yield which rows were decided at which look, what that saved, and what a look waits for."""
+    looks = results.looks
+    if waiting := _awaited(results):
+        yield Footnote(
+            "next look", f"{waiting}; no other row gets more seeds before.", is_vital=True
+        )
+    if looks is None or not looks.n_looks or results.baseline.count("diverged"):
         return
-    texts, left = _by_seeds(looks.decided), _by_seeds(looks.given_up)
+    ended = {row: n for row, n in looks.decided.items() if row in results.diverged}
+    decided_at = {row: n for row, n in looks.decided.items() if row not in ended}
+    texts, left = _by_seeds(decided_at), _by_seeds(looks.given_up)
     n_rows, n_most = len(results.summaries), max(looks.n_seeds.values())
     n_saved = n_rows * n_most - sum(looks.n_seeds.values())
     decided = f"decided {'; '.join(texts)}" if texts else "no row is decided"
     if left:
-        decided += (
-            f"; given up, as {looks.planned[-1]} seeds would decide them with a probability below "
-            f"{GIVE_UP:.0%}, {'; '.join(left)}"
+        chance = (
+            f"{looks.planned[-1]} seeds would decide them with a probability below {GIVE_UP:.0%}"
         )
+        why = chance if results.has_learned else "the baseline has hardly learned"
+        decided += f"; given up, as {why}, {'; '.join(left)}"
+    if ended:
+        decided += f"; ended by divergence {'; '.join(_by_seeds(ended))}"
     saved = f"; this saved {counted(n_saved, 'run')}" if n_saved else ""
     yield Footnote(
         "looks",

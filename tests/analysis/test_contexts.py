@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,14 +12,17 @@ from scipy import stats
 
 from ablate.analysis.comparison import Difference
 from ablate.analysis.contexts import OverContexts, over_contexts
+from ablate.analysis.dunnett import Family
 
 
 def measured(estimate: float, error: float | None = 0.5, df: float | None = 8) -> Difference:
     return Difference(estimate, 5, 0, "two-way", error, df)
 
 
-def over(differences: Sequence[Difference | None], *rest: object) -> OverContexts:
-    result = over_contexts(differences, *rest)  # type: ignore[arg-type]
+def over(
+    differences: Sequence[Difference | None], *rest: object, has_looks: bool = False
+) -> OverContexts:
+    result = over_contexts(differences, *rest, has_looks=has_looks)  # type: ignore[arg-type]
     assert result is not None
     return result
 
@@ -79,6 +83,26 @@ def test_the_trend_is_the_least_squares_line_over_doublings() -> None:
     x = np.log2(sizes)
     error = 0.3 / math.sqrt(((x - x.mean()) ** 2).sum())
     assert result.trend.interval.high - slope == pytest.approx(stats.norm.ppf(0.975) * error)
+
+
+def test_at_looks_intervals_of_new_seeds_are_sums_of_those_of_the_contexts() -> None:
+    family = Family((math.sqrt(0.5),) * 2, 8, level=0.99)
+    cells = [
+        replace(measured(v, e), family=family) for v, e in ((1.0, 0.3), (2.0, 0.4), (6.0, 0.5))
+    ]
+    result = over(cells, 2, [1, 2, 4], has_looks=True)
+    assert result.here is not None
+    assert result.here.high - 3 == pytest.approx(family.critical_of(8) * 1.2 / 3)
+    assert result.trend is not None
+    assert result.trend.interval is not None
+    half = family.critical_of(8) * (0.3 + 0.5) / 2
+    assert result.trend.interval.high - result.trend.estimate == pytest.approx(half)
+
+
+def test_a_row_that_diverged_in_a_context_is_not_taken_together() -> None:
+    for method in ("none", "divergence as 0"):
+        cells = [measured(1.0), replace(measured(2.0), method=method), measured(3.0)]
+        assert over_contexts(cells, 1) is None
 
 
 def test_what_is_not_known_of_one_context_is_not_known_of_all() -> None:

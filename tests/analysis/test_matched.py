@@ -50,6 +50,8 @@ def test_what_is_equal_to_the_last_bit_is_no_estimate() -> None:
     assert [shift.method for shift in shifts.values()] == ["equal", "equal", "paired"]
     assert [shift.n for shift in shifts.values()] == [2, 3, 2]
     assert shifts["a"].simultaneous is None
+    zeros = sample(0.0, 0.0), sample(0.0, 0.0, first=3)  # of other runs, as a BLEU of 0 is
+    assert compare_matched({"a": zeros})["a"].method == "unpaired"
     assert shifts["c"].df == 1  # equal rows lend no degrees of freedom
 
 

@@ -162,6 +162,12 @@ def test_each_verdict(low: float, high: float, expected: str) -> None:
     assert verdict(None, 1.0) is None
 
 
+def test_nothing_is_no_difference_beside_a_baseline_with_nothing_to_lose() -> None:
+    assert verdict(Interval(-0.2, 0.3), 1.0, baseline=2.0) is Verdict.NO_DIFFERENCE
+    assert verdict(Interval(-0.2, 0.3), 1.0, baseline=1.9) is Verdict.CANNOT_TELL
+    assert verdict(Interval(1.5, 3.0), 1.0, baseline=0.0) is Verdict.BETTER
+
+
 def test_of_losses_less_is_better() -> None:
     assert verdict(Interval(0.1, 0.2), 0.02, higher_is_better=False) is Verdict.WORSE
     assert verdict(Interval(-0.2, -0.1), 0.02, higher_is_better=False) is Verdict.BETTER

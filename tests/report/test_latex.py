@@ -102,6 +102,26 @@ def test_letters_that_need_another_engine_are_named(whole: Table) -> None:
     assert r"\caption{هل нет 無?" in text
 
 
+def test_signs_of_no_script_are_formulas_or_named(whole: Table) -> None:
+    text = render(replace(whole, question="Is 1 ≤ 2 ≈ 2 ≥ 1 🚀?"), "latex")
+    assert r"Is 1 $\leq$ 2 $\approx$ 2 $\geq$ 1 🚀?" in text
+    (line,) = (line for line in text.splitlines() if "fontspec" in line)
+    assert line.startswith("% has signs that LaTeX's fonts lack (🚀): use LuaLaTeX")
+    assert "fontspec" not in render(whole, "latex")
+
+
+def test_many_rows_go_to_several_pages(tmp_path: Path) -> None:
+    rows = "\n".join(f"  row{i}: {{model.feed_forward.d_ff: {i}}}" for i in range(100, 180))
+    experiment = made_up.experiment(tmp_path, f"\n{rows}")
+    text = render(tabulate(experiment, made_up.records(experiment)), "latex")
+    names = [row[0] for _, of_page in grids(text) for row in of_page[2:]]
+    assert names.count("baseline") == text.count(r"\begin{table*}") == 3
+    assert [name for name in names if name != "baseline"] == [f"row{i}" for i in range(100, 180)]
+    assert max(len(of_page) for _, of_page in grids(text)) == 2 + 40
+    assert text.count(r"\caption{Continued.}") == text.count(r"\addtocounter{table}{-1}") == 2
+    assert text.count(r"\label") == text.count(r"\begin{minipage}") == 1
+
+
 def test_marks_of_the_table_are_explained_and_take_no_room(broken: Table) -> None:
     printed = re.sub(r"^%.*$", "", render(broken, "latex"), flags=re.MULTILINE)
     assert r"\rlap{$^\dagger$}" in printed

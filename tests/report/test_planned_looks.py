@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from ablate.analysis import sequential
-from ablate.analysis.comparison import compare
+from ablate.analysis.comparison import Promise, compare
 from ablate.analysis.measures import Verdict
 from ablate.analysis.spreads import slack
+from ablate.analysis.statistics import Interval
 from ablate.config import Experiment
 from ablate.report import Table, tabulate
 from ablate.report.looks import Looks, judge
+from ablate.report.verdicts import conclusion
 from tests.report import made_up
 
 BLEU = "test.test.bleu"
@@ -87,24 +89,25 @@ def test_what_is_decided_follows_from_the_seeds_of_a_look_alone(experiment: Expe
 def test_intervals_are_those_of_the_last_look_of_a_row(experiment: Experiment) -> None:
     made = records(experiment, offset)
     looks = judge(experiment, made)
-    levels = sequential.levels(LOOKS, 3)
+    levels, of_one = (sequential.levels(LOOKS, n) for n in (3, 1))
     rows = list(OFFSETS)
-    for n, level in zip(LOOKS, levels, strict=True):
+    for n, level, level_of_one in zip(LOOKS, levels, of_one, strict=True):
         values = {
             row: {s: made[row, s]["test"]["test"]["bleu"] for s in range(1, n + 1)} for row in rows
         }
-        expected = compare(values, level=level, n_closed=len(OFFSETS) - len(rows))
+        expected = compare(values, promise=Promise(level, level_of_one, len(OFFSETS) - len(rows)))
         for row in rows[1:]:
             if looks.n_seeds[row] == n:
                 actual = replace(looks.comparisons[BLEU].differences[row], median_unbiased=None)
                 assert actual == expected.differences[row]
         rows = [row for row in rows if looks.decided.get(row) != n]
     assert levels[0] > levels[-1] > 0.95
+    assert of_one[0] > of_one[-1] > 0.95
 
 
 def test_rows_that_are_closed_widen_the_intervals_of_the_others(experiment: Experiment) -> None:
     values = {row: dict(enumerate([1.0 + i, 2.0, 4.0 - i])) for i, row in enumerate("abc")}
-    family, wider = (compare(values, n_closed=n).family for n in (0, 2))
+    family, wider = (compare(values, promise=Promise(n_closed=n)).family for n in (0, 2))
     assert len(wider.loadings) == len(family.loadings) + 2
     assert (family.slack, wider.slack) == (slack(2, 4), slack(4, 4))
     assert (wider.critical or 0) > (family.critical or 0)
@@ -124,7 +127,7 @@ def test_a_row_that_diverges_or_is_the_same_or_negligibly_different_is_decided(
     assert looks.decided == {"learned": 3, "literal": 3, "heads_1": 3}
     assert looks.n_seeds["baseline"] == 3
     assert looks.comparisons[BLEU].differences["heads_1"].method == "same"
-    band = experiment.negligible.model_copy(update={"bleu": 60.0})
+    band = experiment.negligible.model_copy(update={"bleu": 19.0})
     looks = judge(replace(experiment, negligible=band), records(experiment, offset))
     assert looks.decided == dict.fromkeys(("learned", "literal", "heads_1"), 3)
 
@@ -142,6 +145,69 @@ def test_a_failed_run_keeps_its_look_open(experiment: Experiment) -> None:
     looks = judge(experiment, made)
     assert looks.n_looks == 1
     assert looks.n_seeds["heads_1"] == 5
+
+
+def test_what_a_look_waits_for_is_said(experiment: Experiment) -> None:
+    made = records(experiment, offset)
+    for seed in experiment.seeds:
+        made["heads_1", seed] = made_up.without_result("oom", "no room", "heads_1", seed)
+    actual, looks = table(experiment, made)
+    waiting = "the look at 3 seeds waits for runs of heads_1 that failed"
+    assert looks.n_looks == 0
+    assert actual.conclusion == f"There are no verdicts yet: {waiting}."
+    notes = made_up.notes(actual)
+    assert notes["intervals"] == f"none: {waiting}."
+    assert notes["next look"] == f"{waiting}; no other row gets more seeds before."
+
+
+def test_rows_beside_a_baseline_that_has_not_learned_are_given_up(experiment: Experiment) -> None:
+    made = made_up.records(experiment)
+    for (row, seed), record in made.items():
+        record["test"]["test"]["bleu"] = 30 + seed / 10 if row == "learned" else 0.0
+    actual, looks = table(experiment, made)
+    assert looks.decided == {"learned": 3}
+    assert looks.given_up == {"literal": 3, "heads_1": 3}
+    assert (
+        "; given up, as the baseline has hardly learned, with 3" in made_up.notes(actual)["looks"]
+    )
+
+
+def test_the_conclusion_has_the_seeds_of_the_rows_that_it_names(experiment: Experiment) -> None:
+    near = records(
+        experiment, lambda row, seed: 40 + {"learned": -9.0, "literal": -9.0}.get(row, 0)
+    )
+    near["literal", 2] |= {"status": "diverged"}
+    actual, looks = table(experiment, near)
+    assert looks.n_seeds == {"baseline": 8, "learned": 3, "literal": 3, "heads_1": 8}
+    assert actual.conclusion == (
+        "By BLEU on test, learned is worse than the baseline; 8 seeds cannot tell heads_1 from it; "
+        "literal diverged with 1 of 3 seeds."
+    )
+    note = made_up.notes(actual)["looks"]
+    assert note.startswith(
+        "decided with 3 seeds: learned; ended by divergence with 3 seeds: literal"
+    )
+
+
+def test_rows_that_were_given_up_early_have_a_range_of_seeds(experiment: Experiment) -> None:
+    made = records(experiment, offset)
+    actual, looks = table(experiment, made)
+    assert actual.results is not None
+    early = replace(looks, n_seeds={**looks.n_seeds, "literal": 5})
+    rows = [
+        replace(row, outcomes=dict.fromkeys(range(1, 1 + early.n_seeds[row.name]), "done"))
+        for row in actual.results.summaries
+    ]
+    compared = actual.results.comparisons[BLEU]
+    around_0 = {
+        row: replace(each, simultaneous=Interval(-5.0, 5.0))
+        for row, each in compared.differences.items()
+    }
+    comparisons = {BLEU: replace(compared, differences=around_0)}
+    results = replace(actual.results, summaries=rows, looks=early, comparisons=comparisons)
+    assert conclusion(results) == (
+        "By BLEU on test, 3 to 8 seeds cannot tell learned, literal and heads_1 from the baseline."
+    )
 
 
 def table(experiment: Experiment, made: made_up.Records) -> tuple[Table, Looks]:

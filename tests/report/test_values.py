@@ -29,6 +29,11 @@ def test_differences_show_their_sign_unless_they_round_to_nothing(value: float, 
     assert signed(value, 2) == text
 
 
+def test_a_number_is_never_as_wide_as_a_line() -> None:
+    assert number(123456.789, 3) == "123456.789"
+    assert number(-3.2e261, 2) == f"{MINUS}3.2e+261"
+
+
 def test_numbers_without_bound_have_names() -> None:
     assert number(math.inf, 2) == "∞"
     assert number(-math.inf, 2) == f"{MINUS}∞"

@@ -71,7 +71,7 @@ def _numbers(row: str, contexts: Contexts, results: dict[str, Results]) -> list[
         interval, judged = difference.simultaneous, each.verdict(row, metric)
         known.append((name, difference.estimate, interval, None, judged))
     if over := contexts.over["bleu"].get(row):
-        judged = verdict_over("bleu", over.interval, next(iter(results.values())))
+        judged = verdict_over("bleu", over.interval, results.values())
         known.append((_ALL, over.mean, over.interval, over.prediction, judged))
     return [
         {

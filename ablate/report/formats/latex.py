@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from dataclasses import replace
 
 from ablate.report.columns import BEYOND
 from ablate.report.formats import TableFormat
@@ -42,6 +43,9 @@ _SPECIAL = {
     "¶": r"\P{}",
     "°": r"$^\circ$",
     "∞": r"$\infty$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "≈": r"$\approx$",
     NOTHING: "--",
     "·": r"$\cdot$",
     "…": r"\dots{}",
@@ -68,6 +72,9 @@ _LONG_VALUE = 12  # likewise of a value, where each changed path has a column
 _SIZE = r"\footnotesize\setlength{\tabcolsep}{3pt}"
 _SIZE_OF_PAPER = r"\scriptsize\setlength{\tabcolsep}{2pt}"
 _SMALLER = 0.85  # what the latter takes of the former's width
+_MOST_ROWS = 40  # on a page
+_LATIN_1 = 0xFF
+_QUOTES = set("\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}")  # LaTeX has these
 _INTERVAL = re.compile(r"\[(.*), (.*)\]")
 
 
@@ -75,8 +82,8 @@ class Latex(TableFormat):
     """A float of booktabs and tabularx with a caption, a label and short notes.
 
     It is as wide as the text, in one column or across two: names and changes are broken into lines
-    where that takes it. What a reader of the file needs, and one of the paper does not, are
-    comments.
+    where that takes it. Many rows go to several pages. What a reader of the file needs, and one of
+    the paper does not, are comments.
     """
 
     name = "latex"
@@ -99,37 +106,40 @@ class Latex(TableFormat):
         if question[-1:].isalnum() or question.endswith((")", "]")):  # the conclusion follows
             question += "."
         caption = f"{_escaped(question)} {_escaped(table.conclusion)}".strip()
-        lines = "\n".join(
-            [
-                r"\begin{table*}[t]",
-                r"\centering",
-                _SIZE_OF_PAPER if is_of_paper else _SIZE,
-                f"\\caption{{{caption}}}",
-                f"\\label{{tab:{label}}}",
-                *(line for block in blocks for line in (*_tabular(block), "", r"\vspace{1ex}")),
-                r"\begin{minipage}{\linewidth}\raggedright\scriptsize",
-                " ".join(printed),
-                r"\end{minipage}",
-                r"\end{table*}",
-                "",
-            ]
+        first, *others = (
+            [line for block in of_page for line in (*_tabular(block), "", r"\vspace{1ex}")]
+            for of_page in _pages(blocks)
         )
+        begin = [r"\begin{table*}[t]", r"\centering", _SIZE_OF_PAPER if is_of_paper else _SIZE]
+        parts = [*begin, f"\\caption{{{caption}}}", f"\\label{{tab:{label}}}", *first]
+        for of_page in others:
+            again = [r"\addtocounter{table}{-1}", r"\caption{Continued.}"]
+            parts += [r"\end{table*}", *begin, *again, *of_page]
+        notes = [r"\begin{minipage}{\linewidth}\raggedright\scriptsize", " ".join(printed)]
+        lines = "\n".join([*parts, *notes, r"\end{minipage}", r"\end{table*}", ""])
         remarks = [" ".join(f"{note.label}: {note.text}".split()) for note in comments]
         header = [r"needs \usepackage{booktabs,tabularx}", *_needed_for_letters(lines), *remarks]
         return "".join(f"% {line}\n" for line in header) + lines
 
 
 def _needed_for_letters(text: str) -> list[str]:
-    """Return what LaTeX needs for letters that are not Latin; nothing without any."""
+    """Return what LaTeX needs for letters and signs that are not Latin; nothing without any."""
     names = (unicodedata.name(letter, "LATIN") for letter in text if letter.isalpha())
     scripts = sorted({name.partition(" ")[0] for name in names} - {"LATIN", "MICRO"})
-    if not scripts:
-        return []
-    return [
-        f"has letters that pdfLaTeX lacks ({', '.join(scripts)}): use LuaLaTeX with "
-        r"\usepackage[bidi=basic]{babel}, and \babelprovide[import, onchar=ids fonts] and "
-        r"\babelfont of each"
-    ]
+    signs = sorted({sign for sign in text if ord(sign) > _LATIN_1 and not sign.isalpha()} - _QUOTES)
+    lines = []
+    if scripts:
+        lines.append(
+            f"has letters that pdfLaTeX lacks ({', '.join(scripts)}): use LuaLaTeX with "
+            r"\usepackage[bidi=basic]{babel}, and \babelprovide[import, onchar=ids fonts] and "
+            r"\babelfont of each"
+        )
+    if signs:
+        lines.append(
+            f"has signs that LaTeX's fonts lack ({' '.join(signs)}): use LuaLaTeX with fontspec "
+            "and a font that has them"
+        )
+    return lines
 
 
 def _fitting(table: Table) -> list[Table]:
@@ -146,6 +156,19 @@ def _fitting(table: Table) -> list[Table]:
         grids[-1] = [*grids[-1], at]
         room -= width
     return [table.only(sorted(grid)) for grid in grids]
+
+
+def _pages(blocks: list[Table]) -> list[list[Table]]:
+    """Return grids that fit one page each; each part of a long one begins with the baseline."""
+    pages: list[list[Table]] = [[]]
+    for block in blocks:
+        baseline, *rows = block.lines
+        for at in range(0, max(1, len(rows)), _MOST_ROWS - 1):
+            part = replace(block, lines=(baseline, *rows[at : at + _MOST_ROWS - 1]))
+            if sum(len(each.lines) for each in pages[-1]) + len(part.lines) > _MOST_ROWS:
+                pages.append([])
+            pages[-1].append(part)
+    return [page for page in pages if page]
 
 
 def _width(table: Table, at: int) -> float:
