@@ -72,6 +72,12 @@ def test_values_that_all_agree_are_met_by_the_same_values_whatever_their_size(sc
         assert not verdict(reference, new([off] * 5), range(11, 16)).passed
 
 
+def test_a_score_that_0_would_pass_blesses_nothing() -> None:
+    low = evidence({"baseline": [0.0, 0.17, 0.0, 0.0, 0.1, 0.2, 0.0]})
+    with pytest.raises(UnfitError, match=r"bleu is 0\.0671, so low that a model which translates"):
+        blessed(low, SEVEN, bleu=BLEU)
+
+
 def test_the_limits_are_the_product_that_a_blessing_writes_down() -> None:
     blessing = blessing_of(blessed(evidence({"baseline": TINY}), SEVEN, bleu=BLEU))
     number, n = r"([\d.]+)", r"1/(\d+)"
