@@ -97,11 +97,14 @@ class Task:
         """Return the task, maybe another run, with fallbacks and the isolation that they need."""
         task = self
         if changes.get("engine_note"):
+            key = task.eager_key or task.key
             task = replace(
                 task,
-                key=task.eager_key or task.key,
+                key=key,
                 engine=changes["engine"],
                 engine_note=changes["engine_note"],
+                # under another hash, random numbers may be drawn in another way
+                trained_alike=task.trained_alike if key == task.key else (),
                 isolation="process" if task.isolation == "none" else task.isolation,
             )
         if changes.get("micro_batch_factor", 1) > 1:

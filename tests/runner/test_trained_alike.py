@@ -151,6 +151,16 @@ def test_runs_with_weights_to_take_come_after_those_that_train(task: MakeTask) -
     assert [(each.key, each.trained_alike) for each in later] == [("b", ("a",))]
 
 
+def test_a_run_with_the_eager_engine_takes_no_weights_with_other_random_draws(
+    trained: Task,
+) -> None:
+    changes = {"engine": "eager", "engine_note": "not cuda_graph: no capture"}
+    other = sampling(trained, engine="cuda_graph", eager_key="eager").with_fallbacks(changes)
+    assert (other.key, other.trained_alike) == ("eager", ())
+    same = sampling(trained, engine="cuda_graph", eager_key="sampling").with_fallbacks(changes)
+    assert (same.key, same.trained_alike) == ("sampling", ("trained",))
+
+
 VARIANTS = "variants: {beam: {decoding: beam}, rms: {model.norm: rms}}"
 
 
