@@ -197,6 +197,7 @@ class _Attempt:
             with writable(self.folder / name), suppress(FileNotFoundError):
                 shutil.copyfile(folder / name, self.folder / name)
         self.fields |= {key: trained[key] for key in _OF_TRAINING if key in trained}
+        self.fields["engine_note"] = self.task.engine_note or self.fields["engine_note"]
         self.fields["weights_of"] = trained["hash"]
         self._taken = trained.get("files", {}).get(WEIGHTS)
         return True

@@ -161,6 +161,13 @@ def test_a_run_with_the_eager_engine_takes_no_weights_with_other_random_draws(
     assert (same.key, same.trained_alike) == ("sampling", ("trained",))
 
 
+def test_a_run_that_takes_weights_records_why_its_own_engine_is_another_one(trained: Task) -> None:
+    note = "not cuda_graph: no capture"
+    record = finish(sampling(trained, engine_note=note), Store(trained.results))
+    assert record["weights_of"] == "trained"
+    assert record["engine_note"] == note
+
+
 VARIANTS = "variants: {beam: {decoding: beam}, rms: {model.norm: rms}}"
 
 
