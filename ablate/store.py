@@ -170,10 +170,10 @@ class Store:
                 f"{folder}: is a link, and nothing is written or removed outside of the results; "
                 "remove the link, or make the whole folder of results a link"
             )
-        lock = FileLock(folder / "lock", poll_interval=0.0, thread_local=False)
+        lock = process_lock(folder / "lock")
         with writable(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        with writable(folder / "lock"), suppress(Timeout):
+        with writable(folder / "lock", "locked"), suppress(Timeout):
             lock.acquire(cancel_check=lambda: is_true_within(_POLL_S, should_stop))
         try:
             yield lock.is_locked
@@ -230,6 +230,11 @@ def write_whole(path: Path, text: str) -> None:
     """Write a file atomically."""
     with writable(path):
         writing.write_whole(path, text)
+
+
+def process_lock(file: Path) -> FileLock:
+    """Return a lock that ends with its process; `OSError` if the file system has no such locks."""
+    return FileLock(file, poll_interval=0.0, thread_local=False, fallback_to_soft=False)
 
 
 @contextmanager

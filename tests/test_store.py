@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -197,6 +199,18 @@ def test_waiting_for_a_lock_can_be_stopped(store: Store) -> None:
         assert first
         assert not pool.submit(is_held).result()
     assert is_held()
+
+
+def test_a_file_that_locks_nothing_is_not_taken_for_a_lock(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    message = "lock: cannot be locked: Function not implemented"
+    with pytest.raises(StoreError, match=message), store.lock(RUN, should_stop=lambda: True):
+        pass
 
 
 def test_runs_are_found_by_the_beginning_of_their_hash_or_by_folder(store: Store) -> None:

@@ -12,7 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from ablate import config
 from ablate.api.selection import (
@@ -34,7 +34,7 @@ from ablate.errors import DataError, SpecError, StoreError
 from ablate.index import Heading
 from ablate.record import Status
 from ablate.runner.match import is_available
-from ablate.store import Store
+from ablate.store import Store, process_lock
 from ablate.wording import no_such
 from ablate.writing import remove_tree
 
@@ -314,7 +314,7 @@ def _remove(results: Path, chosen: Sequence[StoredRun], *, is_trial: bool) -> li
             if not is_trial and folder.is_symlink():
                 remove_tree(folder)
             elif not is_trial:
-                with FileLock(folder / "lock", thread_local=False, timeout=0):
+                with process_lock(folder / "lock").acquire(timeout=0):
                     remove_tree(folder, first="record.json")
         except Timeout:
             continue

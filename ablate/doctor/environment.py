@@ -9,14 +9,12 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
 from typing import NamedTuple
 
-from filelock import FileLock
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -30,6 +28,7 @@ from ablate.data.corpus import Corpus
 from ablate.doctor.results import CheckResult, Target, broken, ok, warning
 from ablate.registry import build, slots
 from ablate.runner.backends.local import python_path
+from ablate.store import process_lock
 
 _DISTRIBUTION = "ablate-transformer"
 _NOTABLE = ("torch", "numpy", "pydantic", "tokenizers", "sacrebleu")
@@ -186,28 +185,21 @@ def locks(target: Target) -> CheckResult:
     """Check that a lock in the folder of results holds against another process."""
     folder = _nearest_existing(target.results)
     try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            with (
-                tempfile.TemporaryDirectory(dir=folder, prefix=".doctor.") as own,
-                FileLock(Path(own) / "lock", timeout=0) as lock,
-            ):
-                other = subprocess.run(
-                    [sys.executable, "-P", "-c", _TRY_LOCK, lock.lock_file],
-                    env={**os.environ, "PYTHONPATH": python_path()},
-                    capture_output=True,
-                    timeout=_LOCK_LIMIT_S,
-                )
+        with (
+            tempfile.TemporaryDirectory(dir=folder, prefix=".doctor.") as own,
+            process_lock(Path(own) / "lock").acquire(timeout=0) as lock,
+        ):
+            other = subprocess.run(
+                [sys.executable, "-P", "-c", _TRY_LOCK, lock.lock_file],
+                env={**os.environ, "PYTHONPATH": python_path()},
+                capture_output=True,
+                timeout=_LOCK_LIMIT_S,
+            )
     except (OSError, subprocess.TimeoutExpired) as error:
         reason = getattr(error, "strerror", None) or error
         return broken(
             f"{folder}: no file could be written and locked: {reason}; name another folder with "
             "--results"
-        )
-    if caught:  # filelock warns where the file system has no locks
-        return warning(
-            f"{folder}: {caught[0].message}, which a killed run would leave behind; name a folder "
-            "on a local disk with --results"
         )
     if other.returncode == _IS_LOCKED:
         return ok(f"a lock in {folder} holds against other processes")

@@ -16,14 +16,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from ablate.errors import StoreError
 from ablate.printable import printable_content
 from ablate.runner.devices import Device
 from ablate.runner.provenance import now
 from ablate.runner.task import ForwardingListener, Heartbeat, ProgressListener, Silence, Task
-from ablate.store import writable, write_whole
+from ablate.store import process_lock, writable, write_whole
 
 _EVERY_S = 2.0
 _SILENT_AT_MOST_S = 15.0
@@ -154,7 +154,7 @@ def session_file(
 ) -> Iterator[ProgressListener]:
     """Yield a listener that writes a session file during the block, and forwards every call."""
     file = results / "sessions" / f"{socket.gethostname()}-{os.getpid()}.json"
-    lock = FileLock(file.with_suffix(".lock"), thread_local=False)
+    lock = process_lock(file.with_suffix(".lock"))
     with writable(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -192,7 +192,7 @@ def _read(file: Path) -> Session | None:
         session = Session(**data, running=running)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
-    lock = FileLock(file.with_suffix(".lock"), thread_local=False)
+    lock = process_lock(file.with_suffix(".lock"))
     try:
         lock.acquire(timeout=0)
     except OSError:  # the call holds it (Timeout), or the folder does not allow locks
