@@ -74,6 +74,23 @@ def test_runs_are_listed_with_what_is_known(results: Path) -> None:
     assert experiments == [(), (), (name,), (name,)]
 
 
+def test_a_folder_that_cannot_be_read_is_an_error_of_the_store(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(StoreError, match=r"small\.yaml/runs: cannot be read: Not a directory"):
+        api.runs(_spec(results))
+    scandir = os.scandir
+
+    def refuse(folder: Any) -> Any:
+        if str(folder).endswith("e" * 16):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(StoreError, match=r"e{16}: cannot be read: Permission denied"):
+        api.runs(results)
+
+
 @pytest.mark.parametrize(
     ("filters", "labels"),
     [

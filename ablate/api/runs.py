@@ -34,7 +34,7 @@ from ablate.errors import DataError, SpecError, StoreError
 from ablate.index import Heading
 from ablate.record import Status
 from ablate.runner.match import is_available
-from ablate.store import Store, process_lock
+from ablate.store import Store, process_lock, readable
 from ablate.wording import no_such
 from ablate.writing import remove_tree
 
@@ -266,7 +266,7 @@ def _every_run(store: Store, needed: dict[str, set[str]]) -> list[StoredRun]:
 
 def _entries(folder: Path | str) -> list[os.DirEntry[str]]:
     """Return what is in a folder that other processes may be changing."""
-    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+    with readable(Path(folder)), suppress(FileNotFoundError), os.scandir(folder) as entries:
         return list(entries)
     return []
 
@@ -275,7 +275,7 @@ def _n_bytes(entry: os.DirEntry[str]) -> int:
     """Return the size of a file, or of all files in a folder."""
     if entry.is_dir(follow_symlinks=False):
         return sum(map(_n_bytes, _entries(entry.path)))
-    with suppress(FileNotFoundError):
+    with readable(Path(entry)), suppress(FileNotFoundError):
         return entry.stat(follow_symlinks=False).st_size
     return 0
 
