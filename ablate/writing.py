@@ -28,13 +28,13 @@ def atomic_write(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     """
     encoding = None if "b" in mode else "utf-8"
     if _is_stream(path):
-        with path.open(mode.replace("w", "a"), encoding=encoding) as stream, _system_errors(path):
+        with _system_errors(path), path.open(mode.replace("w", "a"), encoding=encoding) as stream:
             yield stream
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
-        with temporary.open(mode, encoding=encoding) as stream, _system_errors(path):
+        with _system_errors(path), temporary.open(mode, encoding=encoding) as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())

@@ -119,12 +119,12 @@ def test_a_full_disk_is_the_systems_error_whatever_pytorch_makes_of_it(tmp_path:
     old = tmp_path / "checkpoint.pt"
     write_whole(old, "old")
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    message = r"File too large: .*checkpoint\.pt"
     try:
-        with (
-            pytest.raises(OSError, match=r"File too large: .*checkpoint\.pt"),
-            atomic_write(old) as stream,
-        ):
+        with pytest.raises(OSError, match=message), atomic_write(old) as stream:
             torch.save({"weights": torch.zeros(10**5)}, stream)
+        with pytest.raises(OSError, match=message):  # to close the stream fails, too
+            write_whole(old, "x" * 10_001)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert old.read_text() == "old"
