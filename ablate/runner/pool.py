@@ -293,7 +293,9 @@ class _Worker:
             reason = f"its process was ended by a failure of {self._failed.variant}"
             failure = "process_lost"
         elif message.status != 0:
-            content = self.log.read_bytes()
+            content = b""
+            with suppress(FileNotFoundError):  # the run was removed meanwhile
+                content = self.log.read_bytes()
             if len(content) >= self._n_logged:  # else of a machine with a folder of its own
                 content = content[self._n_logged :]
             log = content.decode("utf-8", errors="replace").strip()

@@ -188,6 +188,19 @@ def test_a_failure_quotes_the_lines_that_its_own_process_has_added_to_the_log(
     assert logged.log.read_text(encoding="utf-8") == before + last_words
 
 
+def test_a_process_that_dies_after_its_log_was_removed_is_a_failed_run(
+    logged: Task, diary: Diary
+) -> None:
+    class Removing(Failing):
+        def begin(self, group: TaskGroup) -> None:
+            group[0].log.unlink()
+
+    pool = Pool([Device("cpu")], diary, lambda *_: Removing(""))
+    with pool:
+        (outcome,) = pool.run(one_per_process([logged]))
+    assert outcome.failure == "other"
+
+
 def test_when_every_machine_is_lost_the_rest_waits_for_the_next_call(
     task: MakeTask, diary: Diary
 ) -> None:
