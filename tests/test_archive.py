@@ -129,13 +129,17 @@ def test_runs_that_are_there_stay_and_get_the_files_that_they_lack(
     _archive(spec, whole)
     api.restore(records, results=results)
     store = Store(results)
-    store.save({**(store.read(first) or {}), "finished": "later"})
+    record = store.read(first) or {}
+    store.save({**record, "dev": {**record["dev"], "nll": 9.0}})
+    repeated = {"finished": "later", "timings": {"training_seconds": 9.0}, "experiment": "other"}
+    store.save({**(store.read(others[0]) or {}), **repeated})
     restored = api.restore(whole, results=results)
     assert restored.new == ()
     assert restored.other == (first,)
     assert sorted(restored.present) == sorted(others)
     assert not (store.path(first) / "curve.csv").exists()
     assert (store.path(others[0]) / "curve.csv").exists()
+    assert (store.read(others[0]) or {})["finished"] == "later"
 
 
 @pytest.mark.parametrize("status", ["failed", "oom"])

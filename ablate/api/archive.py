@@ -30,7 +30,7 @@ from ablate.api.selection import RunLookup, key_of, match_keys, print_remark, se
 from ablate.api.selection import stored as stored_records
 from ablate.compression import Unpacked
 from ablate.errors import SpecError, StoreError
-from ablate.record import Status, read_match, read_record, speed_sessions
+from ablate.record import Status, numbers, read_match, read_record, speed_sessions
 from ablate.runner.run_files import Bundle, tidy, write
 from ablate.store import (
     Store,
@@ -76,7 +76,7 @@ class Restored:
     new: tuple[str, ...]  # that the folder did not hold, or not finished
     present: tuple[str, ...]  # that are kept; those that are finished get missing files
     other: tuple[str, ...]  # that are kept although the archive has other numbers
-    # with the same numbers, but other measurements of speed; both are kept
+    # of the same attempt, whose speed was measured again; they get the other sessions, too
     other_speeds: tuple[str, ...] = ()
 
 
@@ -125,9 +125,10 @@ def archive(
 def restore(file: Path | str, *, results: Path | str = "results") -> Restored:
     """Put the runs of an archive into a folder of results.
 
-    Finished runs of the folder stay as they are, and so do matched values. A run that is unfinished
-    or has failed is replaced with all its files, unless the archive's has failed too and it can go
-    on from its checkpoint.
+    Finished runs of the folder keep their results and get missing files, and sessions in which the
+    archive has their speeds. Matched values stay as they are. A run that is unfinished or has
+    failed is replaced with all its files, unless the archive's has failed too and it can go on from
+    its checkpoint.
 
     Raises:
         StoreError: if the file is damaged or no archive, or the folder cannot be written to; a
@@ -286,16 +287,23 @@ def _restore(store: Store, run: str, record: dict[str, Any], bundle: Bundle) -> 
         with writable(folder):
             tidy(folder)
         return "new"
-    differing = {key for key in {*present, *record} if present.get(key) != record.get(key)}
-    if not differing <= _OF_PROBES:
+    if _result(present) != _result(record):
         return "other"
     missing = {name: data for name, data in bundle.items() if not (store.results / name).exists()}
     write(missing, store.results)
-    if differing:
-        measured = {key: record[key] for key in _OF_PROBES & record.keys()}
-        if speed := present.get("speed"):
-            sessions = {**speed_sessions(record.get("speed")), **speed_sessions(speed)}
-            sessions.pop(speed.get("session", ""), None)
-            measured = {"speed": {**speed, "earlier": dict(sorted(sessions.items()))}}
-        store.save({**present, **measured})
-    return "other_speeds" if differing else "present"
+    differing = {key for key in {*present, *record} if present.get(key) != record.get(key)}
+    if not differing or not differing <= _OF_PROBES:  # the same attempt, or one that was repeated
+        return "present"
+    measured = {key: record[key] for key in _OF_PROBES & record.keys()}
+    if speed := present.get("speed"):
+        sessions = {**speed_sessions(record.get("speed")), **speed_sessions(speed)}
+        sessions.pop(speed.get("session", ""), None)
+        measured = {"speed": {**speed, "earlier": dict(sorted(sessions.items()))}}
+    store.save({**present, **measured})
+    return "other_speeds"
+
+
+def _result(record: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what is the same whenever and wherever a run gives the same numbers."""
+    scores = {key: record.get(key) for key in ("dev", "test")}
+    return record["status"], record.get("files", {}), dict(numbers(scores))
