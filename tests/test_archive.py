@@ -8,6 +8,7 @@ import re
 import tarfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,15 @@ def test_runs_that_are_there_stay_and_get_the_files_that_they_lack(
     assert not (store.path(first) / "curve.csv").exists()
     assert (store.path(others[0]) / "curve.csv").exists()
     assert (store.read(others[0]) or {})["finished"] == "later"
+
+
+def test_a_run_that_is_at_work_is_not_waited_for(spec: Path, tmp_path: Path) -> None:
+    archive, results = tmp_path / "study.tar", tmp_path / "results"
+    first = _archive(spec, archive)[0].run
+    with ThreadPoolExecutor(1) as pool, Store(results).lock(first):
+        restored = pool.submit(api.restore, archive, results=results).result(60)
+    assert (restored.at_work, len(restored.new)) == ((first,), 5)
+    assert Store(results).read(first) is None
 
 
 @pytest.mark.parametrize("status", ["failed", "oom"])
@@ -405,6 +415,9 @@ def test_the_commands_say_what_they_have_done(spec: Path, tmp_path: Path) -> Non
     output = output_of("restore", archive, archive, "--results", results)
     assert output == "0 runs restored; 12 were there\n"
     store, run = Store(Path(results)), api.runs(results)[0].run
+    with ThreadPoolExecutor(1) as pool, store.lock(run):
+        output = pool.submit(output_of, "restore", archive, "--results", results).result(60)
+    assert output == "0 runs restored; 5 were there; 1 is at work, and stays\n"
     rounds = {"train_target_tokens_per_second": [2.0]}
     store.save({**store.find(run), "speed": {"session": "2026 a", "rounds": rounds}})
     output_of("archive", str(spec), "--output", archive, "--results", results)

@@ -78,6 +78,7 @@ class Restored:
     other: tuple[str, ...]  # that are kept although the archive has other numbers
     # of the same attempt, whose speed was measured again; they get the other sessions, too
     other_speeds: tuple[str, ...] = ()
+    at_work: tuple[str, ...] = ()  # that are kept, because another process has them
 
 
 def archive(
@@ -135,7 +136,7 @@ def restore(file: Path | str, *, results: Path | str = "results") -> Restored:
             run is restored even so if another one follows it before the damage.
     """
     store = Store(Path(results))
-    hashes: dict[str, list[str]] = {"new": [], "present": [], "other": [], "other_speeds": []}
+    hashes: dict[str, list[str]] = {"new": [], "present": [], "other": []}
     for folder, bundle in _bundles_in(Path(file)):
         if match := _MATCH.fullmatch(folder):
             try:
@@ -147,8 +148,9 @@ def restore(file: Path | str, *, results: Path | str = "results") -> Restored:
             continue
         run = Path(folder).name
         record = _checked(bundle, run, Path(file))
-        with store.lock(run):
-            hashes[_restore(store, run, record, bundle)].append(run)
+        with store.lock(run, should_stop=lambda: True) as is_held:
+            field = _restore(store, run, record, bundle) if is_held else "at_work"
+        hashes.setdefault(field, []).append(run)
     return Restored(**{field: tuple(runs) for field, runs in hashes.items()})
 
 

@@ -215,6 +215,9 @@ def restore_runs(
         notes.append(f"{n_other} were there with other speeds, and have both")
     if n_other := sum(len(each.other) for each in restored):
         notes.append(f"{n_other} were there with other numbers, and stay")
+    if n_at_work := sum(len(each.at_work) for each in restored):
+        verb = "is at work, and stays" if n_at_work == 1 else "are at work, and stay"
+        notes.append(f"{n_at_work} {verb}")
     echo("; ".join(notes))
 
 
