@@ -172,7 +172,9 @@ def test_a_run_that_has_failed_elsewhere_leaves_the_checkpoint_here(
     assert (store.path(begun) / "checkpoint.pt").read_bytes() == b"half"
 
 
-def test_a_row_that_is_matched_on_time_is_in_the_table_of_restored_runs(tmp_path: Path) -> None:
+def test_a_row_that_is_matched_on_time_is_in_the_table_of_restored_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     spec, archive, store = tmp_path / "study.yaml", tmp_path / "a.tar", Store(tmp_path / "results")
     spec.write_text(MATCHED_ON_TIME)
     (key,) = match_keys(config.load(spec)).values()
@@ -187,9 +189,14 @@ def test_a_row_that_is_matched_on_time_is_in_the_table_of_restored_runs(tmp_path
     again = tmp_path / "again.tar"
     api.archive([spec], again, results=restored.results)
     assert again.read_bytes() == archive.read_bytes()
+    capsys.readouterr()
+    api.restore(archive, results=restored.results)
+    assert capsys.readouterr().err == ""
     restored.save_match(key, {"value": 5})
     api.restore(archive, results=restored.results)
     assert restored.load_match(key) == {"value": 5}, "what was chosen here stays"
+    expected = f"{key}.json: stays with the matched value 5; that of {archive} is 4\n"
+    assert capsys.readouterr().err.endswith(expected)
 
 
 @pytest.mark.parametrize("has_failed", [False, True])

@@ -143,8 +143,14 @@ def restore(file: Path | str, *, results: Path | str = "results") -> Restored:
                 value = parse(bundle[folder], read_match)
             except ValueError as error:
                 raise StoreError(f"{file}: {folder} {error}") from error
-            if store.load_match(match[1]) is None:
+            present = store.load_match(match[1])
+            if present is None:
                 store.save_match(match[1], value)
+            elif present["value"] != value["value"]:
+                print_remark(
+                    f"{store.match_path(match[1])}: stays with the matched value "
+                    f"{present['value']}; that of {file} is {value['value']}"
+                )
             continue
         run = Path(folder).name
         record = _checked(bundle, run, Path(file))
