@@ -33,7 +33,7 @@ from ablate.runner.failures import reason_of, status_of
 from ablate.runner.other_ranks import joined_ranks
 from ablate.runner.probe import record_sections
 from ablate.runner.run_files import CURVES, WEIGHTS, resume, tidy, trained_alike
-from ablate.runner.task import WAITING, Report, Task
+from ablate.runner.task import WAITING, Report, Task, append_to_log
 from ablate.store import (
     Store,
     describe,
@@ -297,6 +297,7 @@ class _Attempt:
             micro_batch_factor=factor,
             ranks=ranks,
             made_by={key: self.fields[key] for key in ("git", "versions")},
+            resumed=lambda step: append_to_log(self.task.log, f"continues after step {step}"),
         )
         return train(
             model, job, lambda progress: self.report("training", progress), self.should_stop

@@ -156,7 +156,7 @@ def one_per_process(tasks: Sequence[Task]) -> list[TaskGroup]:
 
 
 def append_to_log(log: Path, text: str) -> None:
-    """Append a line with the date to the log of a task that another process executes."""
+    """Append a line with the date to the log of a task."""
     with suppress(OSError), log.open("a", encoding="utf-8") as file:  # on a full disk
         file.write(f"{now()}  {text}\n")
 

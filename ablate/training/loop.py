@@ -54,6 +54,8 @@ class Job:
     micro_batch_factor: int = 1  # how many times smaller than usual the parts of a batch are
     ranks: Ranks = ALONE
     made_by: Mapping[str, Any] = field(default_factory=dict)  # code and libraries, as in a record
+    # called in the first rank with the last step of the checkpoint from which the run goes on
+    resumed: Callable[[int], None] = lambda _: None
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,8 @@ class _Loop:
         saved = saved or {}
         totals = self.weights.split(saved.pop("moving", {}))
         self.state = _State(**{"made_by": dict(job.made_by), **saved})
+        if saved and self.ranks.is_first:
+            job.resumed(self.state.step)
         self.moving_average: MovingAverage | None = None
         if training.average.ema is not None:
             weights = self.weights.local_state_dict()

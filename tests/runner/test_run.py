@@ -353,6 +353,16 @@ def test_the_record_of_a_run_that_other_code_began_is_not_of_this_code(
     assert again["git"]["code"] == provenance.code_digest()
 
 
+def test_the_log_of_a_resumed_run_names_the_step_of_its_checkpoint(job: Task, store: Store) -> None:
+    progress: list[object] = []
+    with pytest.raises(StoppedError) as stopped:
+        run_one(job, store, lambda *report: progress.extend(report[1:2]), lambda: any(progress))
+    assert not job.log.exists()
+    finish(job, store)
+    step = re.findall(r"\d+", str(stopped.value))[0]
+    assert job.log.read_text(encoding="utf-8").endswith(f"  continues after step {step}\n")
+
+
 @pytest.fixture(params=[0o077, 0o002], ids=oct)
 def umask(request: pytest.FixtureRequest) -> Iterator[int]:
     """Return a umask that the process has during a test."""
