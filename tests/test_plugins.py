@@ -210,6 +210,24 @@ def test_a_broken_plugin_ends_with_2_and_a_sentence(kind: str, ablate: Ablate) -
     assert plugins() == ()
 
 
+def test_plan_names_the_contracts_that_a_plugin_breaks(ablate: Ablate) -> None:
+    Path("mine.py").write_text(
+        MINE.replace("positions[:, None]", "(positions / positions.max().clamp(min=1))[:, None]"),
+        encoding="utf-8",
+    )
+    for _ in range(2):  # the second time from the cache
+        done = ablate("plan", "pe.yaml", "--plugin", "mine.py")
+        assert done.returncode == 0
+        text = " ".join(done.stdout.split())
+        assert "position ramp of mine.py breaks padding, token by token" in text
+        assert "`ablate check mine.py` says more" in text
+    (entry,) = Path("cache/contracts").iterdir()
+    Path("mine.py").write_text(MINE, encoding="utf-8")
+    with temporary_registrations():
+        assert "breaks" not in ablate("plan", "pe.yaml", "--plugin", "mine.py").stdout
+    assert entry in {*Path("cache/contracts").iterdir()}
+
+
 def test_what_a_plugin_prints_while_it_is_loaded_is_no_result(ablate: Ablate) -> None:
     Path("mine.py").write_text(f"{MINE}\nprint('loaded')\n", encoding="utf-8")
     done = ablate("schema", "--plugin", "mine.py")

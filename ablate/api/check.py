@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from ablate.config import RunSpec
+from ablate.config.identity import plugin_parts
 from ablate.contracts import Finding, check_part
+from ablate.data.cache import cache_folder, cached
 from ablate.errors import SpecError
-from ablate.registry import plugins, slots
+from ablate.hashing import digest
+from ablate.registry import Entry, plugins, slots
 from ablate.registry.plugins import load_plugin
+from ablate.runner.provenance import code_digest
+from ablate.wording import and_list
 
 
 def check(files: Path | str | Sequence[Path | str] = ()) -> list[Finding]:
@@ -30,3 +36,31 @@ def check(files: Path | str | Sequence[Path | str] = ()) -> list[Finding]:
         if entry.origin is not None and entry.origin.sha256 in digests
         for finding in check_part(entry)
     ]
+
+
+def broken_parts(runs: Iterable[RunSpec]) -> list[str]:
+    """Return a sentence for each part of a plugin that breaks contracts, and may run all the same.
+
+    What a part breaks is kept in the cache, for the content of its plugin and of this package.
+    """
+    parts = {(e.slot, e.name): e for run in runs for e in plugin_parts(run).values()}
+    sentences = []
+    for entry in parts.values():
+        if broken := [name for name in _broken(entry).split("\n") if name]:
+            file = entry.origin.name if entry.origin else ""
+            sentences.append(
+                f"{entry.slot} {entry.name} of {file} breaks {and_list(broken)}: its numbers may "
+                f"mean nothing; `ablate check {file}` says more"
+            )
+    return sentences
+
+
+def _broken(entry: Entry) -> str:
+    """Return the names of the contracts that a part of a plugin breaks, a line each."""
+    origin = entry.origin.identity if entry.origin else ""
+    key = digest([entry.slot, entry.name, repr(origin), code_digest()])[:32]
+
+    def test() -> str:
+        return "\n".join(each.contract for each in check_part(entry) if not each.is_kept)
+
+    return cached(cache_folder("contracts") / key, test)

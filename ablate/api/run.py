@@ -11,6 +11,7 @@ from pathlib import Path
 from ablate import config
 from ablate import report as reporting
 from ablate.api import trials
+from ablate.api.check import broken_parts
 from ablate.api.completion import DEFAULT, RunOptions, complete, opened, workers
 from ablate.api.looks import note_look
 from ablate.api.report import Outcome, in_each, tabulate
@@ -42,6 +43,8 @@ def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] 
         return _run_in_contexts(path, options, only)
     with opened(options) as options:
         selection, store = select_chosen(path, options, only), options.store
+        for remark in broken_parts(row.spec for row in selection.experiment.rows):
+            print_remark(remark)
         records, is_new = complete(selection, options)
         options = replace(options, fresh=False)
         while (later := select_chosen(path, options, only)).runs != selection.runs:

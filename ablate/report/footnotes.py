@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import PurePath
 
 from ablate.analysis.dunnett import single_value
 from ablate.analysis.power import MOST_SEEDS, seeds_for
@@ -364,6 +365,11 @@ def _software(record: Record) -> str:
     return "; ".join(text for text in (libraries, details) if text)
 
 
+def _plugins(record: Record) -> str:
+    plugins = record.get("plugins", ())
+    return ", ".join(f"{PurePath(each['name']).name} {each['sha256'][:12]}" for each in plugins)
+
+
 def _commit(record: Record) -> str:
     git = record.get("git") or {}
     dirty = "" if git.get("is_clean") else " with changes that were not committed"
@@ -377,5 +383,6 @@ PROVENANCE: dict[str, Callable[[Record], str]] = {
     "tokenizer": _tokenizer,
     "hardware": _hardware,
     "software": _software,
+    "plugins": _plugins,
     "commit": _commit,
 }
