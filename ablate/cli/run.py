@@ -46,7 +46,7 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     Examples:
       ablate run experiments/pe.yaml
 
-      ablate run experiments/pe.yaml --only none --seeds 1 --set training.steps=200
+      ablate run experiments/pe.yaml --only baseline --only none --seeds 1 --set training.steps=200
     """
     from ablate import api
 
