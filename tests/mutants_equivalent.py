@@ -94,7 +94,7 @@ a search may begin with other bounds
 no probability is just the limit
   analysis/two_tables.py  _pool  GtE -> Gt: *
 the determinants are in the same order in every call
-  data/prepare.py  _entry  True -> False: True
+  data/prepare.py  _name_of  True -> False: True
 the tests know one version of the library
   data/prepare.py  trained_tokenizers  2 -> 3: 2
 the order of the words does not matter
@@ -557,7 +557,7 @@ both are empty
 both sides have as many lines
   data/corpus.py  Bitext.__len__  src -> *
 the name of a file in the cache
-  data/prepare.py  _entry  32 -> 33: 32
+  data/prepare.py  _name_of  32 -> 33: 32
   data/prepare.py  trained_tokenizers  32 -> 33: 32
 no piece is a byte
   data/subwords.py  Unigram.fit  False -> True: False
@@ -577,7 +577,7 @@ no text has the pair of special pieces that has this key
 it is the only way
   data/segmentation.py  LatticeSampler._edges  0.0 -> 1.0: 0.0
 the order is that of a hash's input
-  data/prepare.py  _entry  swap the first two*
+  data/prepare.py  _determinants  swap the first two*
 any negative number does
   data/segmentation.py  DropoutSampler.__init__  1 -> 2: 1
   data/segmentation.py  DropoutSampler.sample  1 -> 2: 1*

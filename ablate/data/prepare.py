@@ -6,12 +6,13 @@ import json
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -116,10 +117,9 @@ def too_small_vocabulary(run: RunSpec) -> str | None:
     tokenizer = build(Tokenizer, run.tokenizer, at="tokenizer")
     if not (isinstance(tokenizer, SubwordTokenizer) and corpus.is_own and corpus.is_available()):
         return None
-    options = {**vars(tokenizer), "vocab_size": 0, "nominal_size": 0}
-    content = corpus.fingerprint(), repr(run.corpus)
-    key = digest([*content, repr(sorted(options.items())), _OWN_CODE])[:32]
-    file = cache_folder("alphabets") / key
+    determinants = _determinants(run, corpus.fingerprint())
+    determinants["tokenizer"]["vocab_size"] = 0  # every size has the same alphabet
+    file = cache_folder("alphabets") / _name_of(determinants)
     n_needed = int(cached(file, lambda: str(tokenizer.least_size(corpus.load()))))
     return tokenizer.too_small(n_needed) if n_needed > tokenizer.vocab_size else None
 
@@ -136,20 +136,27 @@ def n_bytes_to_encode(run: RunSpec, fingerprint: str) -> int:
 
 def _entry(run: RunSpec, fingerprint: str, translations: str) -> Path:
     """Return the folder of the ids in the cache, named by a hash of all that determines them."""
+    determinants = {**_determinants(run, fingerprint), "max_len": run.model.dims.max_len}
+    if translations:
+        determinants["teacher"] = translations
+    return cache_folder("encodings") / _name_of(determinants)
+
+
+def _determinants(run: RunSpec, fingerprint: str) -> dict[str, Any]:
+    """Return what determines how the tokenizer of a run segments its corpus."""
     tokenizer = lookup(Tokenizer.slot, run.tokenizer.name)
     corpus = lookup(Corpus.slot, run.corpus.name)
-    determinants = {
+    return {
         "corpus": {**run.corpus.model_dump(), "version": corpus.version, "sha256": fingerprint},
         "tokenizer": {**run.tokenizer.model_dump(), "version": tokenizer.version},
-        "max_len": run.model.dims.max_len,
         "code": _OWN_CODE,
         "outside": [part.origin.identity for part in (tokenizer, corpus) if part.origin],
         "library": version("tokenizers"),
     }
-    if translations:
-        determinants["teacher"] = translations
-    name = digest([json.dumps(determinants, sort_keys=True, default=str)])[:32]
-    return cache_folder("encodings") / name
+
+
+def _name_of(determinants: Mapping[str, Any]) -> str:
+    return digest([json.dumps(determinants, sort_keys=True, default=str)])[:32]
 
 
 def _encoded(

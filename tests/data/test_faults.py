@@ -332,3 +332,15 @@ def test_a_vocabulary_that_cannot_hold_the_alphabet_is_refused_by_plan(folder: P
             check(config.load(spec, [f"tokenizer.vocab_size={size}"]))
     for tokenizer in ("{name: bpe, character_coverage: 0.3}", "{name: word}"):
         check(config.load(spec, [f"tokenizer={tokenizer}", "tokenizer.vocab_size=20"]))
+
+
+def test_the_smallest_vocabulary_is_that_of_the_tokenizer_and_not_of_an_earlier_one(
+    folder: Path,
+) -> None:
+    write(text())
+    corpus = "{name: files, src: en, tgt: de, train: [train.en, train.de], "
+    corpus += "dev: [dev.en, dev.de], tests: {news: [news.en, news.de]}}"
+    spec = folder / "own.yaml"
+    spec.write_text(f"corpus: {corpus}\ntokenizer: {{name: byte_bpe, vocab_size: 300}}\n", "utf-8")
+    check(config.load(spec))
+    check(config.load(spec, ["tokenizer={name: bpe, vocab_size: 100}"]))
