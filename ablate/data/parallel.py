@@ -145,14 +145,19 @@ def lines_of(pieces: Iterable[bytes]) -> Iterator[str | None]:
 
 def raw_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the bytes of each line, without its line feed and without a byte order mark."""
-    rest, is_first = b"", True
+    begun: list[bytes] = []  # a line that later pieces end, not joined to them one by one
+    is_first = True
     for piece in pieces:
         text = piece.removeprefix(_BYTE_ORDER_MARK) if is_first else piece
-        *lines, rest = (rest + text).split(b"\n")
+        *lines, rest = text.split(b"\n")
         is_first = False
-        yield from lines
-    if rest:
-        yield rest
+        if lines:
+            yield b"".join((*begun, lines[0]))
+            yield from lines[1:]
+            begun = []
+        begun.append(rest)
+    if last := b"".join(begun):
+        yield last
 
 
 def paired(name: str, src: Side, tgt: Side) -> Iterator[Numbered]:

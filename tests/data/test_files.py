@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from ablate.data.corpus import Bitext, Corpus, CorpusText
-from ablate.data.parallel import why_unreadable
+from ablate.data.parallel import raw_lines, why_unreadable
 from ablate.errors import DataError
 from ablate.registry import build, choose
 
@@ -66,6 +66,13 @@ def test_a_line_is_what_a_newline_ends_and_nothing_else(folder: Path) -> None:
     for language in ("en", "de"):
         (folder / f"odd.{language}").write_bytes(lines.encode())
     assert len(load(train=("odd.en", "odd.de")).train) == 2
+
+
+@pytest.mark.parametrize("size", [3, 4, 7, 100])
+def test_a_line_may_end_in_any_later_piece(size: int) -> None:
+    content = b"\xef\xbb\xbfone\n\nthree of many bytes\n4\nfive"
+    pieces = (content[at : at + size] for at in range(0, len(content), size))
+    assert [*raw_lines(pieces)] == [b"one", b"", b"three of many bytes", b"4", b"five"]
 
 
 def test_different_line_counts_are_an_error_that_names_both(folder: Path) -> None:
