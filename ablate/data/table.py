@@ -30,6 +30,13 @@ _SPLITS = dict.fromkeys(_DEV, "dev") | {"training": "train"}
 """What the training text and the dev set are called elsewhere."""
 _WITHIN = "translation"
 """The column in which Hugging Face datasets have both sides."""
+_SIDES_ARE_NAMED = (
+    "name the columns of the source and the target (columns: [SOURCE, TARGET]); the first line of "
+    "TSV and CSV has the names, and if it is a row, numbers are given (columns: [1, 2])"
+)
+_SPLIT_IS_NAMED = (
+    "name the column that says the split of each row (split: COLUMN), or give dev and tests"
+)
 _SURROGATE = re.compile("[\ud800-\udfff]")  # stands for a byte that is no UTF-8
 
 
@@ -154,8 +161,12 @@ class Table(OwnText):
             if self._split is not None:
                 if row is None:
                     raise DataError(f"{at}: is no UTF-8, so that its split is unknown")
-                value = str(_cell(row, [self._split], at))
-                split = _SPLITS.get(value, value)
+                has_split, value = value_of(row, self._split)
+                if not has_split:
+                    raise _no_column(row, self._split, at, _SPLIT_IS_NAMED)
+                if value in (None, ""):
+                    raise DataError(f"{at}: column {self._split!r} is empty: it says the split")
+                split = _SPLITS.get(str(value), str(value))
             yield split, number, row
         if not number:
             raise DataError(f"{file}: has no rows")
@@ -166,11 +177,12 @@ def _cell(row: Row, names: list[str], at: str) -> Any:
         is_there, value = value_of(row, name)
         if is_there:
             return value
+    raise _no_column(row, names[0], at, _SIDES_ARE_NAMED)
+
+
+def _no_column(row: Row, name: str, at: str, way_out: str) -> DataError:
     has = ", ".join(map(repr, row))
-    raise DataError(
-        f"{at}: has no column {names[0]!r}; it has {has}: name the columns of the source and the "
-        "target (columns: [SOURCE, TARGET])"
-    )
+    return DataError(f"{at}: has no column {name!r}; it has {has}: {way_out}")
 
 
 def _sentence(row: Row | None, names: list[str], at: str) -> str | None:

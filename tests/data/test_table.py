@@ -324,6 +324,21 @@ def test_a_mistake_in_any_split_of_one_table_stands_at_the_table(folder: Path) -
     assert (option, "1 with an empty side (line 5)" in reason) == ("train", True)
 
 
+@pytest.mark.parametrize("cell", ["null", '""'])
+def test_a_row_without_a_split_is_a_mistake(cell: str, folder: Path) -> None:
+    splits = ('"train"', cell, '"dev"', '"news"')
+    rows = (f'{{"split": {split}, "en": "a{n}", "de": "A{n}"}}\n' for n, split in enumerate(splits))
+    (folder / "all.jsonl").write_text("".join(rows))
+    (problem,) = corpus(train="all.jsonl", dev=None, tests=None).problems()
+    assert problem == ("train", "all.jsonl:2: column 'split' is empty: it says the split")
+
+
+def test_a_missing_column_of_splits_has_advice_of_its_own(folder: Path) -> None:
+    ((_, reason),) = corpus(train="train.tsv", dev=None, tests=None).problems()
+    assert reason.startswith("train.tsv:2: has no column 'split'; it has 'en', 'de': name the col")
+    assert "(split: COLUMN)" in reason
+
+
 def test_a_test_may_have_columns_of_several_references(folder: Path) -> None:
     rows = [
         {"split": "train", "en": "a", "de": "A"},
