@@ -6,13 +6,14 @@ import csv
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ablate.data.parallel import lines_of, pieces_of, raw_lines
 from ablate.errors import DataError
 from ablate.wording import counted
 
 Row = Mapping[str, Any]
+L = TypeVar("L")  # a line, or its cells
 _BATCH = 10_000  # rows
 
 
@@ -77,7 +78,7 @@ def _by_name(
     path: Path, lines: Iterable[tuple[int, list[str] | None]], *, has_names: bool
 ) -> Iterator[tuple[int, Row | None]]:
     names: list[str] | None = None
-    for number, cells in lines:
+    for number, cells in _without_blank_end(lines):
         if cells is None:
             yield number, None
             continue
@@ -96,6 +97,16 @@ def _by_name(
         yield number, dict(zip(names, cells, strict=True))
 
 
+def _without_blank_end(lines: Iterable[tuple[int, L]]) -> Iterator[tuple[int, L]]:
+    """Yield numbered lines, but for the last one if it is blank."""
+    blank: list[tuple[int, L]] = []
+    for number, line in lines:
+        yield from blank
+        blank = [(number, line)] if line in ("", [], [""]) else []
+        if not blank:
+            yield number, line
+
+
 def _csv(path: Path) -> Iterator[tuple[int, list[str]]]:
     lines = (f"{x.decode(errors='surrogateescape')}\n" for x in raw_lines(pieces_of(path)))
     reader = csv.reader(lines, strict=True)
@@ -107,7 +118,8 @@ def _csv(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _json(path: Path) -> Iterator[tuple[int, Row | None]]:
-    for number, line in enumerate(lines_of(pieces_of(path)), start=1):
+    lines = enumerate(lines_of(pieces_of(path)), start=1)
+    for number, line in _without_blank_end(lines):
         if line is None:
             yield number, None
             continue

@@ -339,6 +339,20 @@ def test_a_missing_column_of_splits_has_advice_of_its_own(folder: Path) -> None:
     assert "(split: COLUMN)" in reason
 
 
+@pytest.mark.parametrize("ending", ["tsv", "csv", "jsonl"])
+def test_a_blank_line_is_no_row_at_the_end_and_a_mistake_elsewhere(
+    ending: str, folder: Path
+) -> None:
+    content = FORMATS[ending][1](TRAIN)
+    for blank in (b"\n", b"\r\n"):
+        (folder / f"x.{ending}").write_bytes(content + blank)
+        assert load(train=f"x.{ending}") == from_files()
+        (folder / f"x.{ending}").write_bytes(content + blank + content.splitlines()[-1])
+        ((_, reason),) = corpus(train=f"x.{ending}").problems()
+        n_lines = len(TRAIN) + (ending != "jsonl")
+        assert reason.startswith(f"x.{ending}:{n_lines + 1}:")
+
+
 def test_a_test_may_have_columns_of_several_references(folder: Path) -> None:
     rows = [
         {"split": "train", "en": "a", "de": "A"},
