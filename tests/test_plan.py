@@ -188,6 +188,23 @@ def test_rows_that_are_one_run_here_are_neither_planned_nor_made(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.fixture
+def of_large_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plan as if the vocabulary of the corpus would take long to learn."""
+    monkeypatch.setattr(sys.modules["ablate.api.plan"], "vocabulary_at_hand", lambda _: None)
+
+
+def test_sizes_are_those_with_the_vocabulary_of_a_small_text(path: Path, tmp_path: Path) -> None:
+    match = "match: {on: params, via: model.dims.d_model, multiple_of: 2, tolerance: 9%}\n"
+    path.write_text(f"{BASE}variants: {{deep: {{model.n_layers: 2}}}}\n{match}", "utf-8")
+    baseline, deep = api.plan(path, device="cpu", results=tmp_path).rows
+    assert deep.chosen == {"model.dims.d_model": "matched"}
+    assert 0 < abs(deep.params_delta) <= 0.09
+    assert baseline.is_vocabulary_known
+    assert deep.is_vocabulary_known
+
+
+@pytest.mark.usefixtures("of_large_text")
 def test_a_vocabulary_that_a_run_has_found_serves_all_rows(path: Path, tmp_path: Path) -> None:
     before = api.plan(path, device="cpu", results=tmp_path)
     assert not any(row.is_vocabulary_known for row in before.rows)
@@ -200,6 +217,7 @@ def test_a_vocabulary_that_a_run_has_found_serves_all_rows(path: Path, tmp_path:
     assert after.rows[0].params == count_parameters(model)["total"]
 
 
+@pytest.mark.usefixtures("of_large_text")
 def test_a_row_with_another_tokenizer_is_held_against_the_baseline_with_its_own(
     tmp_path: Path,
 ) -> None:
@@ -223,6 +241,7 @@ def test_a_large_text_that_is_not_encoded_yet_is_announced(path: Path) -> None:
     assert line in replace(plan, text_mib=100.0).remarks()
 
 
+@pytest.mark.usefixtures("of_large_text")
 def test_totals_are_known_as_soon_as_one_row_has_been_probed(path: Path) -> None:
     before, plan = probed(path), probed(path, "rms")
     assert before.seconds_left is None

@@ -29,7 +29,7 @@ from ablate.api.selection import (
     tuning_runs,
 )
 from ablate.config import Experiment, Row, Run, RunSpec
-from ablate.data.prepare import n_bytes_to_encode
+from ablate.data.prepare import n_bytes_to_encode, vocabulary_at_hand
 from ablate.data.tokenizer import Tokenizer
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import Choice, build
@@ -152,6 +152,10 @@ class _Planner:
             if _vocabulary_key(run.spec) not in self._vocabularies:
                 record = self._record(run)[1] or {}
                 self._note_vocabulary(run.spec, record.get("tokenizer", {}))
+        for row in selection.experiment.rows:
+            key = _vocabulary_key(row.spec)
+            if key not in self._vocabularies and (learned := vocabulary_at_hand(row.spec)):
+                self._vocabularies[key] = learned
 
     def _note_vocabulary(self, spec: RunSpec, detectable: Mapping[str, Any]) -> None:
         """Note the vocabulary of a probe or run for all rows of its corpus and tokenizer."""

@@ -130,6 +130,15 @@ def is_written(entry: Path) -> bool:
     return (entry / _TEXT).exists()
 
 
+def read_tokenizers(entry: Path) -> TokenizerPair | None:
+    """Return the tokenizers of an entry, whose ids are not read; None as with `read_cache`."""
+    try:
+        contents = json.loads(unsealed((entry / _TEXT).read_text(encoding="utf-8")))
+        return TokenizerPair.from_json(contents["codec"])
+    except (OSError, ValueError, DataError):
+        return None
+
+
 def read_cache(entry: Path | None) -> CachedCorpus | None:
     """Return an entry, without training text; None if there is none or it is damaged."""
     if entry is None:

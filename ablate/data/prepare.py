@@ -27,15 +27,18 @@ from ablate.data.parallel import lines_of, pieces_of, why_unreadable
 from ablate.data.segmentation import WordNumbers
 from ablate.data.sentences import Lines, Ragged
 from ablate.data.subwords import SubwordTokenizer
+from ablate.data.synthetic.corpus import Synthetic
 from ablate.data.tokenizer import Tokenizer, TokenizerPair
 from ablate.errors import DataError
 from ablate.hashing import digest
+from ablate.parts.embedding import Vocabulary
 from ablate.registry import Choice, build, digest_of_code, lookup
 from ablate.wording import format_duration
 
 _BLOCK = 5_000  # pairs
 _N_AHEAD = 2  # blocks that are encoded while another is written
 _REPORT_EVERY_S = 5.0
+_FEW_PAIRS, _FEW_BYTES = 20_000, 2 * 2**20  # of which the ids are made in two seconds or so
 _OWN_CODE = digest_of_code(Path(__file__).parent)
 """Of the modules as they are imported: what they do is never cached as the work of later ones."""
 _WORDS, _DISTINCT = "train.words", "train.distinct"
@@ -122,6 +125,25 @@ def too_small_vocabulary(run: RunSpec) -> str | None:
     file = cache_folder("alphabets") / _name_of(determinants)
     n_needed = int(cached(file, lambda: str(tokenizer.least_size(corpus.load()))))
     return tokenizer.too_small(n_needed) if n_needed > tokenizer.vocab_size else None
+
+
+def vocabulary_at_hand(run: RunSpec) -> Vocabulary | None:
+    """Return the vocabulary of a run if it is in the cache or learned in seconds; else None."""
+    corpus, teacher = build(Corpus, run.corpus, at="corpus"), run.training.teacher
+    with suppress(DataError):
+        translations = "" if teacher is None else content_of(teacher)
+        entry = _entry(run, corpus.fingerprint(), translations)
+        tokenizers = encodings.read_tokenizers(entry)
+        if tokenizers is None and _is_small(corpus):
+            tokenizers = prepare(run).tokenizers
+        return None if tokenizers is None else tokenizers.vocabulary
+    return None
+
+
+def _is_small(corpus: Corpus) -> bool:
+    if isinstance(corpus, Synthetic):
+        return corpus.size <= _FEW_PAIRS
+    return isinstance(corpus, OwnText) and corpus.n_bytes() <= _FEW_BYTES
 
 
 def n_bytes_to_encode(run: RunSpec, fingerprint: str) -> int:

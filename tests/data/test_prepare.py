@@ -25,7 +25,13 @@ from ablate.data import prepare as module
 from ablate.data.batches import Batches, Encoded, Resampled
 from ablate.data.corpus import Bitext, Corpus, CorpusText
 from ablate.data.files import Files
-from ablate.data.prepare import Prepared, n_bytes_to_encode, prepare, trained_tokenizers
+from ablate.data.prepare import (
+    Prepared,
+    n_bytes_to_encode,
+    prepare,
+    trained_tokenizers,
+    vocabulary_at_hand,
+)
 from ablate.data.sentences import Ragged
 from ablate.data.subwords import BytePair
 from ablate.data.tokenizer import EOS, PAD, Tokenizer, TokenizerPair
@@ -511,3 +517,18 @@ def test_a_fingerprint_that_is_unknown_before_the_text_is_there_is_known_afterwa
     monkeypatch.setattr(Files, "read", noted)
     monkeypatch.setattr(Files, "fingerprint", only_of_loaded)
     assert prepare(run_spec(folder)).corpus_fingerprint == known.corpus_fingerprint
+
+
+def test_the_vocabulary_of_a_large_text_is_at_hand_once_it_is_in_the_cache(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, other = run_spec(folder), run_spec(folder, lowercase=True)
+    actual = vocabulary_at_hand(other)
+    assert actual is not None
+    assert actual.n_src < 30
+    monkeypatch.setattr(module, "_FEW_BYTES", 0)
+    assert vocabulary_at_hand(other) == actual
+    assert vocabulary_at_hand(run) is None
+    assert vocabulary_at_hand(run_spec(folder / "missing")) is None
+    prepared = prepare(run)
+    assert vocabulary_at_hand(run) == prepared.tokenizers.vocabulary
