@@ -339,6 +339,32 @@ def test_rows_are_compared_in_their_context(spec: Path, tmp_path: Path) -> None:
         f"{name}: {row}" for name in NAMES for row in ("baseline", "none", "rms")
     ]
     assert {compared.outcome(row, "test.test.bleu") for row in compared.rows} == {"equal"}
+    assert compared.negligible.bleu == 2
+    scored = spec.with_name("scored.yaml")
+    scored.write_text(f"{TEXT}metrics: {{name: bleu, tokenize: zh}}\n", encoding="utf-8")
+    rescored = api.compare(spec, scored, results=results).rows
+    changed = [
+        a.samples["test.test.bleu"] != b.samples["test.test.bleu"]
+        for a, b in zip(compared.rows, rescored, strict=True)
+    ]
+    assert changed == [True] * 3 + [False] * 6, "the runs of narrow alone keep translations"
+
+
+@pytest.mark.commands
+def test_a_context_without_runs_is_left_out_of_a_comparison(
+    spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results, other = spec.parent / "results", spec.with_name("other.yaml")
+    other.write_text(
+        TEXT.replace("middle: {model.dims.d_model: 32", "slim: {model.dims.d_model: 8")
+    )
+    rows = api.compare(spec, other, results=results).rows
+    assert [row.name for row in rows] == [
+        f"{name}: {row}" for name in ("narrow", "wide") for row in ("baseline", "none", "rms")
+    ]
+    assert "left out: " in capsys.readouterr().err
+    with pytest.raises(StoreError, match="holds no run of"):
+        api.compare(spec, spec, results=tmp_path)
 
 
 @pytest.mark.commands

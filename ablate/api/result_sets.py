@@ -52,6 +52,7 @@ class ResultSet:
     store: Store | None = None  # of its records; None for a table
     scorings: Mapping[str, str] = field(default_factory=dict)  # how each metric was computed
     experiment: Experiment | None = None  # whose results they are, if that is known
+    contexts: Mapping[str, ResultSet] = field(default_factory=dict)  # of which these are the rows
 
 
 def read_result_set(name: str, spec: str | None, results: Path) -> ResultSet:
@@ -63,13 +64,7 @@ def read_result_set(name: str, spec: str | None, results: Path) -> ResultSet:
             raise SpecError(f"{name}: is no folder of results: it has no folder 'runs'")
         return _of_folder(name, spec)
     if contexts := contexts_of(name):
-        sets = {each: read_result_set(str(path), spec, results) for each, path in contexts.items()}
-        rows = [
-            replace(row, name=f"{context}: {row.name}")
-            for context, each in sets.items()
-            for row in each.rows
-        ]
-        return replace(next(iter(sets.values())), rows=rows, experiment=None)
+        return _of_contexts(contexts, results)
     lookup = RunLookup(Store(results))
     selection = select(name, lookup=lookup)
     records = stored(selection, lookup)
@@ -89,6 +84,8 @@ def scored_set(side: ResultSet, metrics: Sequence[Choice]) -> ResultSet:
     Tables get no further scores, nor do runs of another corpus than the experiment's. If
     translations are missing, a remark says so, and nothing is added.
     """
+    if side.contexts:
+        return _joined({name: scored_set(each, metrics) for name, each in side.contexts.items()})
     if side.store is None or side.experiment is None:
         return side
     corpus = side.experiment.rows[0].spec.corpus
@@ -110,6 +107,32 @@ def scored_set(side: ResultSet, metrics: Sequence[Choice]) -> ResultSet:
         replace(row, samples=_samples(each)) for row, each in zip(side.rows, summaries, strict=True)
     ]
     return replace(side, rows=rows, scorings=_scorings(records))
+
+
+def _of_contexts(paths: Mapping[str, Path], results: Path) -> ResultSet:
+    """Read the results in every context; one without any is left out, as in a report."""
+    sets: dict[str, ResultSet] = {}
+    missing: list[StoreError] = []
+    for context, path in paths.items():
+        try:
+            sets[context] = read_result_set(str(path), None, results)
+        except StoreError as error:
+            missing.append(error)
+    if not sets:
+        raise missing[0]
+    for reason in missing:
+        print_remark(f"left out: {reason}")
+    return _joined(sets)
+
+
+def _joined(contexts: Mapping[str, ResultSet]) -> ResultSet:
+    """Return the rows of all contexts, which share the header of their experiment."""
+    rows = [
+        replace(row, name=f"{context}: {row.name}")
+        for context, each in contexts.items()
+        for row in each.rows
+    ]
+    return replace(next(iter(contexts.values())), rows=rows, contexts=contexts)
 
 
 def _of_folder(name: str, spec: str | None) -> ResultSet:
