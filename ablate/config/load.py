@@ -140,7 +140,11 @@ def _experiment(
     first_seed = {"seed": header.seeds[0]}
     sections = {key: node for key in ("match", "tune") if (node := tree.get(key))}
     axes = sections["tune"].items() if header.tune else ()
-    grid = {path: tuple(axis.elements) for path, axis in axes if path not in TuneKeys.model_fields}
+    grid = {
+        path: tuple(replace(value, key=axis.key) for value in axis.elements)
+        for path, axis in axes
+        if path not in TuneKeys.model_fields
+    }
     experiment = Experiment(
         name=experiment_name(path),
         question=header.question or None,

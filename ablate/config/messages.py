@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from ablate.config.inheritance import SIDES, Steps
 from ablate.config.merge import MergeSchema, merge_schema
 from ablate.config.runs import locate
-from ablate.config.tree import Mistake, Node, scalar
+from ablate.config.tree import Mark, Mistake, Node, scalar
 from ablate.errors import SpecError, suggestion_in
 from ablate.registry import slots
 from ablate.wording import and_list, nearest, suggest
@@ -27,7 +27,9 @@ class MistakesError(SpecError):
     """An experiment is not valid; ``mistakes`` are in the order of files and lines."""
 
     def __init__(self, mistakes: Iterable[Mistake]) -> None:
-        distinct = {(m.mark, m.reason): m for m in reversed(list(mistakes))}
+        distinct: dict[tuple[Mark, str], Mistake] = {}
+        for each in mistakes:
+            distinct.setdefault((each.mark, each.reason), each)
         self.mistakes = tuple(sorted(distinct.values(), key=_order))
         super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
 

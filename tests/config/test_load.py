@@ -11,6 +11,7 @@ import yaml
 from ablate import config
 from ablate.config import Experiment, RunSpec
 from ablate.config.runs import locate
+from ablate.config.tree import Mark, Mistake, Source
 from ablate.errors import SpecError
 from ablate.registry import Choice, lookup
 
@@ -477,6 +478,12 @@ def test_a_value_is_located_where_it_is_given_or_at_what_holds_it(
         "variants:\n  a: {model.position: learned}\n  b: {model.decoder.norm: rms}\n"
     )
     assert locate(experiment.origins[row].tree, path.split("."))[0].mark.line == line
+
+
+def test_mistakes_at_one_position_keep_their_order() -> None:
+    at = Mark(Source("x.yaml", ("x",)), 1, 1)
+    mistakes = [Mistake(at, "", reason) for reason in ("one", "two", "one", "three")]
+    assert [each.reason for each in config.MistakesError(mistakes).mistakes] == ["one", "two", "three"]
 
 
 def test_later_mistakes_are_located_at_their_cause(folder: Folder) -> None:
