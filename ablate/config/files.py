@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from pathlib import Path
@@ -23,6 +23,12 @@ from ablate.config.merge import (
 )
 from ablate.config.messages import unknown
 from ablate.config.paths import METRICS, file_path
+from ablate.config.removal import (
+    IS_EMPTY,
+    mistakes_of_null_rows,
+    without_null_sections,
+    without_removed,
+)
 from ablate.config.tree import (
     Mark,
     Mistake,
@@ -35,7 +41,7 @@ from ablate.config.tree import (
 )
 from ablate.printable import CONTROL
 from ablate.registry import PluginError, load_plugin
-from ablate.wording import nearest, no_such
+from ablate.wording import nearest
 
 SECTIONS = ("variants", "grid", "leave_one_out")
 """The three ways to make rows."""
@@ -52,37 +58,33 @@ UNUSABLE_CONTEXT = r"[^A-Za-z0-9_.-]|^[.-]|^$|^trials$"
 HEADER = tuple(Header.model_fields)
 _FILES = ("extends", "plugins")
 CONTEXTS = "contexts"  # which may change all of:
+_ALL_SECTIONS = (*SECTIONS, CONTEXTS)
 _OF_CONTEXTS = tuple(key for key in RunSpec.model_fields if key != "seed")
-_IS_EMPTY = "changes nothing; give a change, as in {model.norm: rms}"
 
 
 def read(path: Path, overrides: Sequence[str], mistakes: list[Mistake]) -> tuple[Node, bool]:
     """Return a file, its parents and the overrides, merged, and whether all could be read.
 
     Adds mistakes. Of the parents, each with its own, the right one wins over the left; then come
-    the file and the overrides. A row that is null is removed, with its published numbers below.
-    Plugins are loaded. A file that cannot be read is an `UnreadableError`.
+    the file and the overrides. A row that is null is removed, with its published numbers below, and
+    so is a section. Plugins are loaded. A file that cannot be read is an `UnreadableError`.
     """
     start = Mark(Source(_label(path), (), path), 1, 1)
     layers, is_whole = _layers(path, start, (), mistakes)
     layers += [layer for text in overrides for layer in override(text, mistakes)]
-    inherited: set[str] = set()
-    for layer in layers:
-        for name, row in layer.entries("variants").items():
-            if is_whole and row.value is None and name not in inherited:
-                known = no_such("row", name, sorted(inherited))
-                reason = f"leaves out a row that is not inherited: {known}"
-                mistakes.append(Mistake(row.mark, row.path, reason if inherited else _IS_EMPTY))
-        inherited |= set(layer.entries("variants"))
-    tree = _merged(_without_removed(layers))
+    of_nulls: list[Mistake] = []
+    layers = without_null_sections(layers, _ALL_SECTIONS, of_nulls)
+    mistakes += [*of_nulls, *mistakes_of_null_rows(layers)] if is_whole else []
+    tree = _merged(without_removed(layers))
+    value = {k: v for k, v in tree.items() if k not in _ALL_SECTIONS or v.value is not None}
     published = tree.get("published")
     if published and not published.get("rows") and _merged(layers).find(["published", "rows"]):
-        tree = replace(tree, value={k: v for k, v in tree.items() if k != "published"})
+        del value["published"]
+    tree = replace(tree, value=value)
     if not (variants := tree.get("variants")):
         return tree, is_whole
     kept = {name: row for name, row in variants.items() if row.value is not None}
-    value = {**tree.entries(), "variants": replace(variants, value=kept)}
-    return replace(tree, value=value), is_whole
+    return replace(tree, value={**value, "variants": replace(variants, value=kept)}), is_whole
 
 
 def _merged(layers: Sequence[Node]) -> Node:
@@ -96,25 +98,6 @@ def _merged(layers: Sequence[Node]) -> Node:
         return reduce(lambda below, above: merge(below, above, schema), layers)
 
     return whole(with_names(merge_schema(), whole(merge_schema())))
-
-
-def _without_removed(layers: Sequence[Node]) -> list[Node]:
-    """Return layers without the published numbers of rows that are null in one above."""
-    kept: list[Node] = []
-    removed: set[str] = set()
-    for layer in reversed(layers):
-        published, rows = layer.get("published"), layer.entries("published", "rows")
-        others = {name: row for name, row in rows.items() if name not in removed}
-        if published and len(others) < len(rows):
-            sections = published.entries()
-            sections["rows"] = replace(sections["rows"], value=others)
-            if not others:
-                del sections["rows"]
-            value = {**layer.entries(), "published": replace(published, value=sections)}
-            layer = replace(layer, value=value)
-        kept.append(layer)
-        removed |= {n for n, row in layer.entries("variants").items() if row.value is None}
-    return kept[::-1]
 
 
 def _label(path: Path) -> str:
@@ -151,19 +134,22 @@ def _layers(
             mistakes.append(error.mistake)
             is_whole = False
     own = prepared(root, mistakes)
-    mistakes += _different_rows(parents, removed=own.entries("variants"))
+    mistakes += _different_rows(parents, removed=own.get("variants"))
     return [*(layer for _, layers in parents for layer in layers), own], is_whole
 
 
 def _different_rows(
-    parents: Sequence[tuple[Mark, list[Node]]], removed: Mapping[str, Node]
+    parents: Sequence[tuple[Mark, list[Node]]], removed: Node | None
 ) -> Iterator[Mistake]:
     """Yield the mistakes of parents of one file that make different rows of one name."""
+    if removed and removed.value is None:
+        return
+    rows = removed.entries() if removed else {}
     first: dict[str, Node] = {}
     for at, layers in parents:
         for name, row in _merged(layers).entries("variants").items():
             other = first.setdefault(name, row)
-            is_removed = name in removed and removed[name].value is None
+            is_removed = name in rows and rows[name].value is None
             if other.plain() != row.plain() and not is_removed:
                 files = f"{other.key.source.label} and in {row.key.source.label}"
                 reason = f"the row {name!r} is not the same in {files}"
@@ -240,10 +226,10 @@ def override(text: str, mistakes: list[Mistake]) -> list[Node]:
 
 def prepared(root: Node, mistakes: list[Mistake]) -> Node:
     """Return one layer ready to merge: its keys checked, its parts and changes normalized."""
-    known = (*HEADER, *merge_schema().children, *SECTIONS, CONTEXTS, *_FILES)
+    known = (*HEADER, *merge_schema().children, *_ALL_SECTIONS, *_FILES)
     layer: dict[str, Node] = {}
     for key, node in root.items():
-        if key in (*SECTIONS, CONTEXTS):
+        if key in _ALL_SECTIONS:
             section = _contexts if key == CONTEXTS else partial(_section, kind=key)
             layer |= section(node, mistakes=mistakes)
         elif key in merge_schema().children:
@@ -288,7 +274,9 @@ def _unknown_at_the_top(key: str, known: Sequence[str]) -> str:
 
 
 def _section(node: Node, kind: str, mistakes: list[Mistake]) -> dict[str, Node]:
-    """Return a section of rows under its name; empty if it makes no row."""
+    """Return a section of rows under its name; empty if it makes no row, and is not null."""
+    if node.value is None:
+        return {kind: node}
     needs = {
         "variants": "a mapping from names of rows to changes",
         "grid": "a mapping from paths to lists of values",
@@ -297,7 +285,7 @@ def _section(node: Node, kind: str, mistakes: list[Mistake]) -> dict[str, Node]:
     is_list = kind == "leave_one_out" and isinstance(node.value, list)
     n_changes = len(node.elements if is_list else node.entries())
     if n_changes < (2 if kind == "leave_one_out" else 1):
-        is_empty = kind != "leave_one_out" and node.value in (None, {})
+        is_empty = kind != "leave_one_out" and node.value == {}
         first = "row" if kind == "variants" else "path"
         reason = f"is empty; name a {first} or leave it out" if is_empty else f"needs {needs}"
         mistakes.append(Mistake(node.mark, node.path, reason))
@@ -317,6 +305,8 @@ def _section(node: Node, kind: str, mistakes: list[Mistake]) -> dict[str, Node]:
 
 def _contexts(node: Node, mistakes: list[Mistake]) -> dict[str, Node]:
     """Return the section ``contexts`` under its name; a context may change nothing."""
+    if node.value is None:
+        return {CONTEXTS: node}
     if not isinstance(node.value, dict) or not node.value:
         reason = "needs a mapping from names of contexts to changes"
         mistakes.append(Mistake(node.mark, node.path, reason))
@@ -356,7 +346,7 @@ def _change(node: Node, mistakes: list[Mistake], heads: Sequence[str] = VARYING)
     if not isinstance(node.value, dict) or not node.value:
         reason = "needs a mapping from paths to values, as in {model.norm: rms}"
         if not node.value:
-            reason = _IS_EMPTY
+            reason = IS_EMPTY
         mistakes.append(Mistake(node.mark, node.path, reason))
         return None
     layer = change(node, mistakes)

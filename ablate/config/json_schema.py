@@ -21,7 +21,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from ablate.config.experiment import Layers, OneOf, PerSide, RunSpec, slot_of
-from ablate.config.files import UNUSABLE_CONTEXT, UNUSABLE_NAME, VARYING
+from ablate.config.files import CONTEXTS, SECTIONS, UNUSABLE_CONTEXT, UNUSABLE_NAME, VARYING
 from ablate.config.header import (
     SEED_BITS,
     Header,
@@ -79,14 +79,14 @@ def schema() -> Schema:
                 "match": {"anyOf": [_match(), {"type": "null"}]},
                 "tune": {"anyOf": [tune, {"type": "null"}]},
                 "variants": {
-                    "type": "object",
+                    "type": ["object", "null"],
                     "minProperties": 1,
                     "propertyNames": {"not": {"anyOf": [{"const": "baseline"}, _UNUSABLE]}},
                     "additionalProperties": {"anyOf": [ref, {"type": "null"}]},
                 },
-                "grid": {**_object(axes), "minProperties": 1},
+                "grid": {**_object(axes), "type": ["object", "null"], "minProperties": 1},
                 "contexts": {
-                    "type": "object",
+                    "type": ["object", "null"],
                     "minProperties": 1,
                     "propertyNames": {"not": {"pattern": UNUSABLE_CONTEXT}},
                     "additionalProperties": {"anyOf": [of_context, {"type": "null"}]},
@@ -103,10 +103,15 @@ def schema() -> Schema:
                             "additionalProperties": ref,
                         },
                         {"type": "array", "minItems": 2, "items": ref},
+                        {"type": "null"},
                     ]
                 },
             }
         ),
+        "anyOf": [  # null removes a section that is inherited
+            {"required": ["extends"]},
+            {"properties": {key: {"not": {"type": "null"}} for key in (*SECTIONS, CONTEXTS)}},
+        ],
         "$defs": {
             "change": change,
             **{slot: _of_slot(slot, parts) for slot, parts in slots().items()},

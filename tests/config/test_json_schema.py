@@ -66,6 +66,12 @@ def test_it_is_a_schema() -> None:
     Draft202012Validator.check_schema(validator().schema)
 
 
+@pytest.mark.parametrize("section", ["variants", "grid", "leave_one_out", "contexts"])
+def test_null_removes_a_section_that_may_be_inherited(section: str) -> None:
+    assert validator().is_valid({"extends": "a.yaml", section: None})
+    assert not validator().is_valid({section: None})
+
+
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_shipped_experiments_are_valid(path: Path) -> None:
     root = parse(source_of(path.name, path.read_bytes()), [])

@@ -223,6 +223,23 @@ def test_a_row_that_is_null_is_no_longer_inherited(folder: Folder) -> None:
     assert again.rows[1].changes == {"model.residual": "pre"}
 
 
+def test_a_section_that_is_null_is_no_longer_inherited(folder: Folder) -> None:
+    rows = "variants: {a: {model.norm: rms}}\npublished: {source: x, rows: {a: {bleu: 20}}}\n"
+    one_out = "leave_one_out: [{model.residual: pre}, {model.dims.n_heads: 2}]\n"
+    folder.write("parent.yaml", f"{rows}{one_out}grid: {{model.norm: [none]}}\n")
+    child = folder.write("child.yaml", "extends: parent.yaml\ngrid: null\nleave_one_out: null\n")
+    assert names(config.load(child)) == ["baseline", "a"]
+    nothing = config.load(child, ["variants=null"])
+    assert (names(nothing), nothing.published) == (["baseline"], None)
+    again = "extends: child.yaml\nvariants: null\ngrid: {model.norm: [rms]}\n"
+    assert names(folder.load(again)) == ["baseline", "norm=rms"]
+    folder.write("other.yaml", "variants: {a: {model.norm: none}}\n")
+    assert names(folder.load("extends: [child.yaml, other.yaml]\nvariants: null")) == ["baseline"]
+    folder.write("contexts.yaml", "contexts: {x: {}, y: {model.norm: rms}}\n")
+    assert not folder.load("extends: contexts.yaml\ncontexts: null").contexts
+    assert folder.reasons("extends: contexts.yaml\ngrid: null")[0].startswith("is empty, and noth")
+
+
 def test_a_null_row_that_is_not_inherited_names_those_that_are(folder: Folder) -> None:
     folder.write("parent.yaml", "variants: {learned: {model.norm: rms}, b: {model.norm: none}}")
     reasons = folder.reasons("extends: parent.yaml\nvariants: {lerned: null}")
@@ -483,7 +500,11 @@ def test_a_value_is_located_where_it_is_given_or_at_what_holds_it(
 def test_mistakes_at_one_position_keep_their_order() -> None:
     at = Mark(Source("x.yaml", ("x",)), 1, 1)
     mistakes = [Mistake(at, "", reason) for reason in ("one", "two", "one", "three")]
-    assert [each.reason for each in config.MistakesError(mistakes).mistakes] == ["one", "two", "three"]
+    assert [each.reason for each in config.MistakesError(mistakes).mistakes] == [
+        "one",
+        "two",
+        "three",
+    ]
 
 
 def test_later_mistakes_are_located_at_their_cause(folder: Folder) -> None:
