@@ -4,7 +4,8 @@ It agrees with `load` on every file without ``extends``, but for what depends on
 that d_model is a multiple of n_heads, that an option belongs to the part which another layer
 names, that a required option or key is given in some layer, that there are two contexts, which
 differ, and ``trend`` is a number in each, that two dotted paths do not give one value or two that
-exclude each other, that rows, metrics and the seeds of tuning differ, that rows with published
+exclude each other, that ``looks`` ascend and the last is no less than the number of seeds, that
+``tune`` has a path, that rows, metrics and the seeds of tuning differ, that rows with published
 numbers exist, and so do those that ``match`` names or null removes; and that files exist. In JSON
 Schema 2.0 is a whole number, in `load` it is none. PyYAML and other readers of YAML 1.1 take
 ``5e-3`` for a string, so where a number is expected such strings are valid.
