@@ -39,6 +39,7 @@ from ablate.config.tree import (
     parse,
     source_of,
 )
+from ablate.errors import SpecError
 from ablate.printable import CONTROL
 from ablate.registry import PluginError, load_plugin
 from ablate.wording import nearest
@@ -68,7 +69,12 @@ def read(path: Path, overrides: Sequence[str], mistakes: list[Mistake]) -> tuple
     Adds mistakes. Of the parents, each with its own, the right one wins over the left; then come
     the file and the overrides. A row that is null is removed, with its published numbers below, and
     so is a section. Plugins are loaded. A file that cannot be read is an `UnreadableError`.
+
+    Raises:
+        SpecError: if the overrides are one text, of which each character would be an override.
     """
+    if isinstance(overrides, str):
+        raise SpecError(f"overrides are a list, as in [{overrides!r}]; this is a text")
     start = Mark(Source(_label(path), (), path), 1, 1)
     layers, is_whole = _layers(path, start, (), mistakes)
     layers += [layer for text in overrides for layer in override(text, mistakes)]
@@ -80,6 +86,8 @@ def read(path: Path, overrides: Sequence[str], mistakes: list[Mistake]) -> tuple
     published = tree.get("published")
     if published and not published.get("rows") and _merged(layers).find(["published", "rows"]):
         del value["published"]
+    if (metrics := value.get("metrics")) and isinstance(metrics.value, dict):
+        value["metrics"] = replace(metrics, value=[metrics])
     tree = replace(tree, value=value)
     if not (variants := tree.get("variants")):
         return tree, is_whole

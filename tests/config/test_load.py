@@ -209,9 +209,10 @@ def test_a_metric_of_a_child_merges_as_every_part_does(folder: Folder) -> None:
     assert (same.name, same.options["batch_size"]) == ("comet", 8)
     assert folder.load("extends: parent.yaml\nmetrics: []").metrics == ()
     folder.write("parent.yaml", "metrics: bleu")
-    assert folder.reasons("extends: parent.yaml\nmetrics: {batch_size: 8}") == [
-        "unknown option; known: none"
-    ]
+    for metrics in ("{batch_size: 8}", "[{batch_size: 8}]"):
+        assert folder.reasons(f"extends: parent.yaml\nmetrics: {metrics}") == [
+            "unknown option; metric 'bleu' has tokenize"
+        ]
 
 
 def test_a_row_that_is_null_is_no_longer_inherited(folder: Folder) -> None:
@@ -238,6 +239,11 @@ def test_a_section_that_is_null_is_no_longer_inherited(folder: Folder) -> None:
     folder.write("contexts.yaml", "contexts: {x: {}, y: {model.norm: rms}}\n")
     assert not folder.load("extends: contexts.yaml\ncontexts: null").contexts
     assert folder.reasons("extends: contexts.yaml\ngrid: null")[0].startswith("is empty, and noth")
+
+
+def test_overrides_are_no_single_text(folder: Folder) -> None:
+    with pytest.raises(SpecError, match=r"overrides are a list, as in \['model.norm=rms'\]"):
+        config.load(folder.write("x.yaml", "question: a\n"), "model.norm=rms")
 
 
 def test_a_null_row_that_is_not_inherited_names_those_that_are(folder: Folder) -> None:
