@@ -21,6 +21,18 @@ def ablate(*words: str) -> tuple[int, Any]:
     return done.returncode, json.loads(done.stdout)
 
 
+def verdicts(table: Any) -> dict[str, str]:
+    """Return the verdict of each row, by BLEU on the first test set."""
+    if "contexts" in table:
+        tables = table["contexts"].items()
+        return {f"{name}: {row}": of for name, each in tables for row, of in verdicts(each).items()}
+    rows = table["rows"][1:]  # the first is the baseline
+    measures = (measure for row in rows for measure in row["differences"])
+    bleu = next((x for x in measures if x.startswith("test.") and x.endswith(".bleu")), None)
+    differences = {row["name"]: row["differences"].get(bleu, {}) for row in rows}
+    return {name: each.get("verdict") or "no verdict" for name, each in differences.items()}
+
+
 def main(spec: str, *options: str) -> int:
     """Print the verdicts, or the mistakes; return the exit status."""
     status, plan = ablate("plan", spec)
@@ -29,15 +41,14 @@ def main(spec: str, *options: str) -> int:
             meant = f" -> {error['suggestion']}" if error["suggestion"] else ""
             print(f"{error['file']}:{error['line']}: {error['path']}{meant}: {error['message']}")
         return status
-    print(f"{plan['n_missing']} runs are to be made")
+    plans = plan["contexts"].values() if "contexts" in plan else [plan]
+    print(f"{sum(each['n_missing'] for each in plans)} runs are to be made")
     status, table = ablate("run", spec, *options)
     print(table["conclusion"])
-    verdicts = {
-        row["name"]: row["differences"]["test.test.bleu"]["verdict"] for row in table["rows"][1:]
-    }
-    for name, verdict in verdicts.items():
+    of_rows = verdicts(table)
+    for name, verdict in of_rows.items():
         print(f"{name}: {verdict}")
-    return 1 if "worse" in verdicts.values() else status
+    return 1 if "worse" in of_rows.values() else status
 
 
 if __name__ == "__main__":

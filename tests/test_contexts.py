@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import runpy
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -247,6 +248,20 @@ def test_every_format_for_readers_has_all_contexts(spec: Path, form: str) -> Non
     if form == "latex":
         assert r"$\tau$" in text
         assert not re.search("[↑↓τ]", re.sub(r"(?m)^%.*$", "", text))
+
+
+def test_the_example_of_a_program_reads_the_verdicts_of_every_context(spec: Path) -> None:
+    path = Path(__file__).parents[1] / "examples" / "verdicts.py"
+    verdicts = runpy.run_path(str(path))["verdicts"]
+    words = ("report", spec, "--results", spec.parent / "results", "--json")
+    content = json.loads(call(*words)[1])
+    rows = [(name, row) for name in NAMES for row in content["contexts"][name]["rows"][1:]]
+    assert verdicts(content) == {
+        f"{name}: {row['name']}": row["differences"]["test.test.bleu"]["verdict"]
+        for name, row in rows
+    }
+    of_one_seed = json.loads(call(*words, "--seeds", "1")[1])
+    assert {*verdicts(of_one_seed).values()} == {"no verdict"}
 
 
 def test_programs_read_all_numbers(spec: Path) -> None:
