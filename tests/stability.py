@@ -138,7 +138,8 @@ def _type(schema: Mapping[str, Any]) -> str:
         return str(schema["$ref"]).rpartition("/")[2]
     if "const" in schema or "enum" in schema:
         return " | ".join(map(json.dumps, schema.get("enum", [schema.get("const")])))
-    name = str(schema.get("type", "any"))
+    kind = schema.get("type", "any")
+    name = " | ".join(kind) if isinstance(kind, list) else str(kind)
     if name == "array":
         item = schema.get("items") or {"anyOf": schema.get("prefixItems", [])}
         return f"array of ({_type(item)})"
