@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablate.data.corpus import Bitext, CorpusText, bleu_tokenizer
+from ablate.errors import DataError
 
 Keys = NDArray[np.int64]
 
@@ -85,6 +86,25 @@ def overlap(text: CorpusText) -> set[int]:
     """Return the rows of training pairs that are in another split, but for case and punctuation."""
     others = np.concatenate([_plain_keys(split) for split in (text.dev, *text.tests.values())])
     return set(np.flatnonzero(np.isin(_plain_keys(text.train), others)).tolist())
+
+
+def held_out(train: Bitext, sizes: Sequence[int]) -> tuple[list[list[int]], list[int]]:
+    """Return the rows of sets of different pairs, chosen by their hashes, and the rows of the rest.
+
+    A pair is chosen wherever it stands. Pairs that are like a chosen one, but for case and
+    punctuation, are in none.
+
+    Raises:
+        DataError: if the text has too few different pairs.
+    """
+    keys = _plain_keys(train)
+    distinct, first = np.unique(keys, return_index=True)
+    n = sum(sizes)
+    if len(distinct) <= n:
+        raise DataError(f"has {len(distinct):,} different pairs, of which holdout takes {n:,}")
+    sets = np.split(first[:n], np.cumsum(sizes)[:-1])
+    rest = np.flatnonzero(~np.isin(keys, distinct[:n]))
+    return [sorted(rows.tolist()) for rows in sets], rest.tolist()
 
 
 def _in_train(name: str, keys: Keys, train: Keys) -> list[Fault]:

@@ -7,7 +7,15 @@ from typing import Annotated
 
 from pydantic import Field, PositiveInt
 
-from ablate.data.own_text import Code, FaultName, Handling, Overlap, OwnText, TestName
+from ablate.data.own_text import (
+    Code,
+    FaultName,
+    Handling,
+    Holdout,
+    Overlap,
+    OwnText,
+    TestName,
+)
 from ablate.data.parallel import Limits, Numbered, Ratio, lines_of, paired, pieces_of
 from ablate.errors import DataError
 from ablate.registry import AddedOption, FilePaths, Fingerprinted, register
@@ -23,13 +31,14 @@ class Files(OwnText):
     """Two files a split, plain or ``.gz``; line n of one is the translation of line n of the other.
 
     ``{name: files, src: en, tgt: de, train: [a.en, a.de], dev: [b.en, b.de], tests: {news: [c.en,
-    c.de]}}``. A pattern names several files, in the order of their names: ``[train/*.en,
-    train/*.de]``; ``books.zip/books.en`` is a file in an archive. Training pairs that are empty, no
-    UTF-8, or too long are left out, and the notes have their numbers and lines; an empty or broken
-    line elsewhere is an error. Relative paths begin at the folder of the YAML file, those of
-    ``--set`` at the working directory. The content of the files determines the results, not their
-    names. A text with a fault of which the numbers would mean little is refused, such as tests that
-    stand in the training text; lesser ones are told under the table (`ablate corpora check`).
+    c.de]}}``; or ``holdout: {dev: 500, test: 500}`` in place of the last two. A pattern names
+    several files, in the order of their names: ``[train/*.en, train/*.de]``; ``books.zip/books.en``
+    is a file in an archive. Training pairs that are empty, no UTF-8, or too long are left out, and
+    the notes have their numbers and lines; an empty or broken line elsewhere is an error. Relative
+    paths begin at the folder of the YAML file, those of ``--set`` at the working directory. The
+    content of the files determines the results, not their names. A text with a fault of which the
+    numbers would mean little is refused, such as tests that stand in the training text; lesser ones
+    are told under the table (`ablate corpora check`).
 
     Args:
         src: code of the source language.
@@ -38,6 +47,9 @@ class Files(OwnText):
         dev: the pair of files that decides about stopping and averaging.
         tests: the pairs of files to report on, by name; with further files of the target, if there
             are several references, by all of which BLEU and chrF score.
+        holdout: in place of dev and tests, how many training pairs become dev, and how many a test
+            called ``test``. They are chosen by hashes, so that they stay the same where text is
+            added; pairs like them, but for case and punctuation, are left out.
         tokenised: the text is lower-cased and its tokens stand apart, so BLEU must not tokenise.
         max_words: a training pair has no more on either side; characters count where words are
             not separated, as in Chinese or Thai.
@@ -53,17 +65,25 @@ class Files(OwnText):
         src: Code,
         tgt: Code,
         train: Annotated[Paths, Fingerprinted(), FilePaths()],
-        dev: Annotated[Paths, Fingerprinted(), FilePaths()],
-        tests: Annotated[Tests, Fingerprinted(), FilePaths()],
+        dev: Annotated[Paths | None, Fingerprinted(), FilePaths()] = None,
+        tests: Annotated[Tests | None, Fingerprinted(), FilePaths()] = None,
+        holdout: Annotated[Holdout | None, AddedOption(None)] = None,
         tokenised: bool = False,
         max_words: PositiveInt = 250,
         max_ratio: Ratio | None = None,
         overlap: Annotated[Overlap, AddedOption("keep")] = "keep",
         accept: Annotated[tuple[FaultName, ...], AddedOption([])] = (),
     ) -> None:
-        paths = {"train": train, "dev": dev, **{f"tests.{x}": tests[x] for x in tests}}
+        if (holdout is None) != bool(dev and tests) or (holdout and (dev or tests)):
+            raise ValueError(
+                "files: give dev and tests, of files of their own; or neither of them, and take "
+                "both out of the training text (holdout: {dev: 500, test: 500})"
+            )
+        paths: dict[str, tuple[str, ...]] = {"train": train}
+        if dev and tests:
+            paths |= {"dev": dev, **{f"tests.{x}": tests[x] for x in tests}}
         limits = Limits(max_words, max_ratio, (src, tgt))
-        super().__init__(paths, Handling(src, tgt, tokenised, limits, overlap, accept))
+        super().__init__(paths, Handling(src, tgt, tokenised, limits, overlap, accept, holdout))
 
     def _n_references(self, split: str) -> int:
         return len(self._paths[split]) - 1

@@ -11,11 +11,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, Field, PositiveInt, WithJsonSchema
 
 from ablate.data.cache import cache_folder, cached
 from ablate.data.corpus import Bitext, Corpus, CorpusText, Report
-from ablate.data.faults import Fault, faults, overlap
+from ablate.data.faults import Fault, faults, held_out, overlap
 from ablate.data.parallel import (
     Limits,
     Numbered,
@@ -34,6 +34,8 @@ Code = Annotated[str, Field(min_length=1)]
 FaultName = Literal["test_in_train", "test_in_dev", "same_sides", "repeated_pairs", "swapped_sides"]
 """A fault that an experiment may accept; other ones are only told."""
 Overlap = Literal["keep", "drop"]
+Holdout = Annotated[dict[Literal["dev", "test"], PositiveInt], Field(min_length=2)]
+"""How many pairs of the training text are dev, and how many the test."""
 
 _OWN_CODE = digest_of_code(Path(__file__).parent)
 
@@ -64,6 +66,7 @@ class Handling:
     limits: Limits
     overlap: Overlap
     accept: tuple[FaultName, ...]
+    holdout: Holdout | None = None
     columns: tuple[str, ...] = ()  # of a table, and the one that says the split
 
 
@@ -197,8 +200,11 @@ class OwnText(Corpus):
         for split in self._splits():
             splits[split], more = self._read(split, f"{split} ({{}})")
             notes += more
-        train, dev = splits.pop("train"), splits.pop("dev")
         handling = self._handling
+        if handling.holdout:
+            splits, note = _with_holdout(splits["train"], handling.holdout)
+            notes += (note,)
+        train, dev = splits.pop("train"), splits.pop("dev")
         text = CorpusText(
             name=type(self).__name__.lower(),
             src=handling.src,
@@ -244,3 +250,18 @@ class OwnText(Corpus):
             return texts[0], notes
         whole = chain.from_iterable(zip(text.src, text.tgt, strict=True) for text in texts)
         return Bitext.on_disk(whole), notes
+
+
+def _with_holdout(train: Bitext, holdout: Holdout) -> tuple[dict[str, Bitext], str]:
+    """Return the splits of a text whose dev and test are taken out of it, and a note."""
+    n_dev, n_test = holdout["dev"], holdout["test"]
+    (dev, test), rest = held_out(train, (n_dev, n_test))
+    parts = {
+        name: Bitext.of((train.src[row], train.tgt[row]) for row in rows)
+        for name, rows in {"dev": dev, "tests.test": test}.items()
+    }
+    kept = Bitext.on_disk((train.src[row], train.tgt[row]) for row in rest)
+    n_alike = len(train) - len(rest) - n_dev - n_test
+    alike = f", and {n_alike:,} like them left out" if n_alike else ""
+    note = f"train: {n_dev:,} pairs are held out for dev and {n_test:,} for the test{alike}"
+    return {"train": kept, **parts}, note

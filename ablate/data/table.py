@@ -14,6 +14,7 @@ from ablate.data.own_text import (
     Code,
     FaultName,
     Handling,
+    Holdout,
     Overlap,
     OwnText,
     TestName,
@@ -22,7 +23,7 @@ from ablate.data.own_text import (
 from ablate.data.parallel import Limits, Numbered, Ratio, files_of
 from ablate.data.rows import Row, data_files, rows_of, value_of
 from ablate.errors import DataError
-from ablate.registry import FilePaths, Fingerprinted, register
+from ablate.registry import AddedOption, FilePaths, Fingerprinted, register
 
 Column = Annotated[str, Field(min_length=1)] | PositiveInt
 _DEV = ("dev", "valid", "validation", "val")
@@ -67,6 +68,8 @@ class Table(OwnText):
             chrF score.
         split: the column that says whether a row is of train, of dev (or valid, validation, val),
             or the name of its test, if train is the only table; null: ``split``.
+        holdout: in place of all these, how many training pairs become dev, and how many a test, as
+            with ``files``.
         tokenised: the text is lower-cased and its tokens stand apart, so BLEU must not tokenise.
         max_words: a training pair has no more on either side; characters count where words are
             not separated, as in Chinese or Thai.
@@ -87,6 +90,7 @@ class Table(OwnText):
         columns: tuple[Column, Column] | None = None,
         references: tuple[Column, ...] = (),
         split: Column | None = None,
+        holdout: Annotated[Holdout | None, AddedOption(None)] = None,
         tokenised: bool = False,
         max_words: PositiveInt = 250,
         max_ratio: Ratio | None = None,
@@ -94,19 +98,24 @@ class Table(OwnText):
         accept: tuple[FaultName, ...] = (),
     ) -> None:
         paths: dict[str, tuple[str, ...]] = {"train": (train,)}
-        if dev is None and not tests:
-            split = "split" if split is None else split
-        elif dev is None or not tests or split is not None:
+        if (holdout is not None) + (split is not None) + bool(dev or tests) > 1 or (
+            (dev is None) != (not tests)
+        ):
             raise ValueError(
                 "table: give dev and tests, each a table of its own; or neither of them, where a "
-                "column of train says the split of each row (split: COLUMN)"
+                "column of train says the split of each row (split: COLUMN), or both are taken "
+                "out of it (holdout: {dev: 500, test: 500})"
             )
-        else:
+        if dev and tests:
             paths |= {"dev": (dev,)} | {f"tests.{name}": (tests[name],) for name in tests}
+        elif holdout is None:
+            split = "split" if split is None else split
         limits = Limits(max_words, max_ratio, (src, tgt))
         named = columns or (src, tgt)
         read = tuple(map(repr, (*named, references, split, columns is None)))
-        super().__init__(paths, Handling(src, tgt, tokenised, limits, overlap, accept, read))
+        super().__init__(
+            paths, Handling(src, tgt, tokenised, limits, overlap, accept, holdout, read)
+        )
         self._has_names = not any(isinstance(x, int) for x in (*named, *references, split))
         self._source, *self._targets = (
             [str(column)] if columns else [str(column), f"{_WITHIN}.{column}"]

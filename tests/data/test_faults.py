@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from ablate import api, config
@@ -237,6 +238,59 @@ def test_the_overlap_can_be_dropped() -> None:
     dropped = corpus(overlap="drop").load()
     assert len(dropped.train) == N_TRAIN
     assert dropped.notes == ("train: 100 pairs left out that are in dev or in a test",)
+
+
+def held(*lines: tuple[str, str], **options: object) -> CorpusText:
+    for side, name in enumerate(("train.en", "train.de")):
+        Path(name).write_text("\n".join(line[side] for line in lines), encoding="utf-8")
+    known = {"src": "en", "tgt": "de", "train": ("train.en", "train.de"), **options}
+    made = build(Corpus, choose(Corpus, "files", **known))
+    assert isinstance(made, Files)
+    return made.load()
+
+
+def in_splits(text: CorpusText) -> dict[str, set[tuple[str, str]]]:
+    parts = {"train": text.train, "dev": text.dev, **text.tests}
+    return {name: set(zip(part.src, part.tgt, strict=True)) for name, part in parts.items()}
+
+
+@pytest.mark.usefixtures("folder")
+def test_dev_and_test_are_held_out_of_the_training_text_by_the_hash_of_a_pair() -> None:
+    lines = [*dict.fromkeys(pairs(N_TRAIN, 1))]
+    holdout = {"dev": 50, "test": 70}
+    text = held(*lines, holdout=holdout)
+    splits = in_splits(text)
+    assert {name: len(split) for name, split in splits.items()} == {
+        "train": len(lines) - 120,
+        "dev": 50,
+        "test": 70,
+    }
+    assert set.union(*splits.values()) == set(lines)
+    note = "train: 50 pairs are held out for dev and 70 for the test"
+    assert note in text.notes
+    assert in_splits(held(*reversed(lines), holdout=holdout)) == splits
+    src, tgt = next(iter(splits["test"]))
+    alike = held(*lines, (f"{src.upper()} !", tgt), (src, tgt), holdout=holdout)
+    assert in_splits(alike) == splits
+    assert f"{note}, and 2 like them left out" in alike.notes
+    with pytest.raises(DataError, match=r"has 100 different pairs, of which holdout takes 120"):
+        held(*lines[:100], holdout=holdout)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"dev": ("train.en", "train.de")},
+        {"dev": ("train.en", "train.de"), "holdout": {"dev": 5, "test": 5}},
+        {"holdout": {"dev": 5}},
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_dev_and_test_are_given_or_held_out(options: dict[str, object]) -> None:
+    way = r"(?s)holdout: \{dev: 500, test: 500\}|holdout.*at least 2"
+    with pytest.raises((SpecError, ValidationError), match=way):
+        held(("a", "b"), **options)
 
 
 @pytest.mark.usefixtures("folder")
