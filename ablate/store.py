@@ -184,7 +184,8 @@ class Store:
         """Return the record of a run, or of the run that replaced it.
 
         It is named by its folder, the first characters of its hash, or ``experiment:row:seed``,
-        with the names that it was first trained under. None, or more than one, is a `StoreError`.
+        with the names that it was first trained under; the folder of the experiment may be left
+        out. None, or more than one, is a `StoreError`.
         """
         if (Path(run) / "record.json").is_file():
             record = _read_record(Path(run) / "record.json") or {}
@@ -200,6 +201,7 @@ class Store:
                 self.load(name)  # warns of its damage
             labels = {name: h.label for name, h in headings.items() if not h.is_replaced}
             matches = [name for name, label in labels.items() if label == run]
+            matches = matches or [n for n, label in labels.items() if label.endswith(f"/{run}")]
             hint = suggest(run, labels.values())
         if len(matches) == 1:
             return self._read_outcome(matches[0])

@@ -232,6 +232,11 @@ def named(store: Store) -> Store:
 
 def test_a_run_is_named_by_experiment_row_and_seed(named: Store) -> None:
     assert named.find("real/pe:rms: all:1")["hash"] == "aab0"
+    assert named.find("pe:rms: all:1")["hash"] == "aab0"
+    named.save(
+        {"hash": "cc0", "status": "done", "experiment": "pe", "variant": "rms: all", "seed": 1}
+    )
+    assert named.find("pe:rms: all:1")["hash"] == "cc0"
     named.path("aab0").joinpath("record.json").unlink()
     with pytest.raises(StoreError, match="no run"):  # and not the one of seed 11
         named.find("real/pe:rms: all:1")
