@@ -120,6 +120,22 @@ def probed(path: Path, *names: str) -> api.Plan:
     return api.plan(path, device="cpu", results=store.results)
 
 
+def test_a_warm_up_that_does_not_end_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "pe.yaml"
+    path.write_text(EXPERIMENT, encoding="utf-8")
+    schedule = "training.schedule={name: inverse_sqrt, lr: 1e-3, warmup: %d}"
+    long, short = (
+        api.plan(path, device="cpu", results=tmp_path, overrides=[schedule % n]) for n in (6, 5)
+    )
+    sentence = (
+        "baseline, none and rms: the rate rises for 6 steps (training.schedule.warmup), and "
+        "training ends after 6"
+    )
+    assert long.cautions == (sentence,)
+    assert sentence in long.remarks()
+    assert short.cautions == ()
+
+
 def test_a_moving_average_is_part_of_what_a_probe_measures() -> None:
     def key(change: str) -> str:
         spec = config.load(EXPERIMENTS / "pe.yaml", [change]).rows[0].spec

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ablate.config import RunSpec
+from ablate.config import Row, RunSpec
 from ablate.config.identity import plugin_parts
 from ablate.contracts import Finding, check_part
 from ablate.data.cache import cache_folder, cached
@@ -13,8 +13,11 @@ from ablate.errors import SpecError
 from ablate.hashing import digest
 from ablate.registry import Entry, plugins, slots
 from ablate.registry.plugins import load_plugin
+from ablate.report.values import grouped
 from ablate.runner.provenance import code_digest
 from ablate.wording import and_list
+
+_MOST_NAMES = 4
 
 
 def check(files: Path | str | Sequence[Path | str] = ()) -> list[Finding]:
@@ -38,7 +41,25 @@ def check(files: Path | str | Sequence[Path | str] = ()) -> list[Finding]:
     ]
 
 
-def broken_parts(runs: Iterable[RunSpec]) -> list[str]:
+def cautions(rows: Sequence[Row]) -> list[str]:
+    """Return in sentences what makes numbers of rows mean little, though they can be run."""
+    return [*_broken_parts(row.spec for row in rows), *_long_warm_ups(rows)]
+
+
+def _long_warm_ups(rows: Sequence[Row]) -> Iterator[str]:
+    trained = [(row.name, row.spec.training) for row in rows]
+    steps = ((name, of.schedule.options.get("warmup"), of.steps) for name, of in trained)
+    long = grouped(
+        ((n, of), name) for name, n, of in steps if isinstance(n, int) and of and n >= of
+    )
+    for (n, of), names in long.items():
+        yield (
+            f"{and_list(names, _MOST_NAMES)}: the rate rises for {n} steps (training.schedule."
+            f"warmup), and training ends after {of}"
+        )
+
+
+def _broken_parts(runs: Iterable[RunSpec]) -> list[str]:
     """Return a sentence for each part of a plugin that breaks contracts, and may run all the same.
 
     What a part breaks is kept in the cache, for the content of its plugin and of this package.

@@ -14,7 +14,7 @@ from ablate.analysis import power, sequential
 from ablate.analysis.measures import comparisons
 from ablate.analysis.statistics import LEVEL
 from ablate.analysis.summary import evaluated_sets, summarise
-from ablate.api.check import broken_parts
+from ablate.api.check import cautions
 from ablate.api.costs import ModelCounter
 from ablate.api.looks import at_look
 from ablate.api.selection import (
@@ -96,7 +96,7 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
         published=published.model_dump(include={"source", "note"}) if published else None,
         text_mib=planner.text_mib(),
         stale=tuple(stale_remarks(planner.finished, worker_slots[0])),
-        broken=tuple(broken_parts(row.spec for row in experiment.rows)),
+        cautions=tuple(cautions(experiment.rows)),
         looks=experiment.looks,
         n_looks=selection.looks.n_looks if selection.looks else 0,
         decided=selection.looks.decided if selection.looks else {},

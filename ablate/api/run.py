@@ -11,7 +11,7 @@ from pathlib import Path
 from ablate import config
 from ablate import report as reporting
 from ablate.api import trials
-from ablate.api.check import broken_parts
+from ablate.api.check import cautions
 from ablate.api.completion import DEFAULT, RunOptions, complete, opened, workers
 from ablate.api.looks import note_look
 from ablate.api.report import Outcome, in_each, tabulate
@@ -43,7 +43,7 @@ def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] 
         return _run_in_contexts(path, options, only)
     with opened(options) as options:
         selection, store = select_chosen(path, options, only), options.store
-        for remark in broken_parts(row.spec for row in selection.experiment.rows):
+        for remark in cautions(selection.experiment.rows):
             print_remark(remark)
         records, is_new = complete(selection, options)
         options = replace(options, fresh=False)

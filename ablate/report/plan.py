@@ -111,7 +111,7 @@ class Plan:
     published: dict[str, str | None] | None  # the source of published numbers, and a note on them
     text_mib: float = 0.0  # of the user's own text, to be encoded before the first run, in MiB
     stale: tuple[str, ...] = ()  # runs of other code, libraries or another machine, in sentences
-    broken: tuple[str, ...] = ()  # parts of plugins that break contracts, in sentences
+    cautions: tuple[str, ...] = ()  # what makes numbers mean little, in sentences
     looks: tuple[int, ...] = ()  # numbers of seeds after each of which rows are judged
     n_looks: int = 0  # that are complete
     decided: Mapping[str, int] = field(default_factory=dict)  # rows, after how many seeds
@@ -192,7 +192,7 @@ class Plan:
             lines.append("memory and time are unknown until the first `ablate run` has probed them")
         if not all(row.is_vocabulary_known for row in self.rows):
             lines.append("~ before a number: for the vocabulary size that the tokenizer aims at")
-        lines += [*self.stale, *self.broken]
+        lines += [*self.stale, *self.cautions]
         published = (self.published or {}).items()
         return lines + [f"published, {label}: {text}" for label, text in published if text]
 
