@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -126,9 +127,13 @@ def test_a_terminal_shows_why_there_is_no_output_yet(folder: Path, cache: Path) 
     done = subprocess.run(
         command, cwd=folder, env=environment(cache), stderr=theirs, stdout=subprocess.PIPE
     )
-    shown = os.read(ours, 10**6).decode()
     os.close(theirs)
+    written = b""
+    with suppress(OSError):  # at the end
+        while True:
+            written += os.read(ours, 10**6)
     os.close(ours)
+    shown = written.decode()
     assert done.returncode == 0
     assert re.findall(r"loading PyTorch|reading runs", shown)[:1] == ["loading PyTorch"]
     assert "reading runs" in shown
