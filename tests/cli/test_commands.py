@@ -51,7 +51,7 @@ pytestmark = pytest.mark.commands
         (["parts", "position", "sinusodal"], "did you mean 'sinusoidal'"),
         (["corpora", "show", "syntetic"], "did you mean 'synthetic'"),
         (["corpora", "show", "synthetic", "--set", "sied=1"], "1:8: corpus.sied: unknown option"),
-        (["corpora", "show", "files", "--set", "src=en"], "needs 'tgt', 'train', 'dev' and 'tes"),
+        (["corpora", "show", "files", "--set", "src=en"], "needs 'tgt' and 'train'"),
         (["translate", "abc"], "no run 'abc'"),
         (["init", "pe"], "exists already"),
     ],
