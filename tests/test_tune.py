@@ -21,6 +21,7 @@ from ablate.config import Row, tuning_of
 from ablate.config.runs import beyond
 from ablate.errors import SpecError
 from ablate.report.values import TIMES
+from ablate.runner.check import check
 from ablate.runner.devices import Device
 from ablate.runner.match import match_key
 from ablate.runner.task import Task
@@ -184,6 +185,22 @@ def test_what_is_beyond_and_invalid_or_no_number_is_not_tried(tmp_path: Path) ->
     assert selected.tuning is not None
     assert len(selected.tuning.candidates["baseline"]) == 4  # no dropout above 1
     assert bench.row("baseline").spec.model.dropout.residual == 0.8
+
+
+def test_what_is_beyond_and_refused_by_a_part_is_not_tried(tmp_path: Path) -> None:
+    """Schedules are built, rather than read, before one finds a min_lr above its lr."""
+    axes = "{training.schedule.min_lr: [1e-3, 4e-3], extend: 3}"
+    text = f"training: {{schedule: {{name: cosine, lr: 5e-3}}}}\n{TEXT}"
+    bench = Bench(tmp_path, re.sub(r"tune: .*", f"tune: {axes}", text))
+    tuning = tuning_of(config.load(bench.spec))
+    runs = tuning_runs(tuning, ["baseline", "pre"]).runs
+    for run, task in zip(runs, tasks(runs, Device("cpu"), bench.store.results), strict=True):
+        loss = -run.spec.training.schedule.options["min_lr"]
+        bench.store.save(task.record("done", dev={"nll": loss}))
+    selected = select(bench.spec, lookup=RunLookup(bench.store))
+    assert selected.tuning is not None
+    check(selected.tuning.experiment)
+    assert not selected.pending
 
 
 @pytest.mark.parametrize(

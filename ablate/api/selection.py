@@ -19,7 +19,7 @@ from ablate.registry import Choice, RefusedError, build
 from ablate.report.looks import Looks
 from ablate.runner import devices
 from ablate.runner import match as matching
-from ablate.runner.check import check
+from ablate.runner.check import check, refused_rows
 from ablate.runner.devices import Device, resolve
 from ablate.runner.probe import probe_key
 from ablate.runner.provenance import stale_remarks
@@ -175,7 +175,7 @@ def _with_tuned_values(
             break
         for name, points in more.items():
             extra[name] += points
-        tuning = config.tuning_of(experiment, extra)
+        tuning = _extended(tuning, config.tuning_of(experiment, extra))
     leads = {
         name: second - first
         for name, of_row in ranked.items()
@@ -183,6 +183,18 @@ def _with_tuned_values(
     }
     experiment = replace(experiment, tune=replace(tune, leads=leads))
     return config.with_tuning(experiment, tuning, best), tuning
+
+
+def _extended(tuning: Tuning, longer: Tuning) -> Tuning:
+    """Return a longer list of candidates, without new ones that no model or part can have."""
+    tried = {row.name for row in tuning.experiment.rows}
+    refused = refused_rows(row for row in longer.experiment.rows if row.name not in tried)
+    rows = tuple(row for row in longer.experiment.rows if row.name not in refused)
+    candidates = {
+        row: tuple(name for name in names if name not in refused)
+        for row, names in longer.candidates.items()
+    }
+    return Tuning(replace(longer.experiment, rows=rows), candidates)
 
 
 def match_keys(experiment: Experiment) -> dict[str, str]:

@@ -6,7 +6,7 @@ The checks of an experiment raise a `SpecError` with all refusals, each where th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -72,6 +72,16 @@ def check(experiment: Experiment) -> None:
     ]
     if refusals:
         raise config.mistakes_error(experiment, refusals)
+
+
+def refused_rows(rows: Iterable[Row]) -> set[str]:
+    """Return the names of the rows whose vocabulary or parts `check` refuses."""
+    of_models: dict[Hashable, RefusedError | None] = {}
+    return {
+        row.name
+        for row in rows
+        if too_small_vocabulary(row.spec) or any(_refusals(row.spec, of_models))
+    }
 
 
 def check_devices(experiment: Experiment, worker_slots: Sequence[Device]) -> None:
