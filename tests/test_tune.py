@@ -15,7 +15,15 @@ from ablate.analysis.power import seeds_for
 from ablate.api import tune
 from ablate.api.completion import RunOptions
 from ablate.api.plan import plan
-from ablate.api.selection import RunLookup, select, tasks, tuning_runs
+from ablate.api.selection import (
+    Records,
+    RunLookup,
+    Selection,
+    select,
+    stored,
+    tasks,
+    tuning_runs,
+)
 from ablate.api.tune import select_chosen
 from ablate.config import Row, tuning_of
 from ablate.config.runs import beyond
@@ -201,6 +209,19 @@ def test_what_is_beyond_and_refused_by_a_part_is_not_tried(tmp_path: Path) -> No
     assert selected.tuning is not None
     check(selected.tuning.experiment)
     assert not selected.pending
+
+
+def test_fresh_repeats_the_grid_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, are_fresh = Bench(tmp_path, EXTENDED), []
+
+    def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
+        are_fresh.append(options.fresh)
+        make(bench, lambda lr: -lr)
+        return stored(selection, RunLookup(bench.store)), True
+
+    monkeypatch.setattr(tune, "complete", complete)
+    select_chosen(bench.spec, RunOptions(results=bench.store.results, device="cpu", fresh=True))
+    assert are_fresh == [True, False, False]
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ def select_chosen(path: Path | str, options: RunOptions, only: Sequence[str] = (
         for _ in range(1 + tune.extend if tune else 0):  # again for what lies beyond its grid
             if rows := _open(selection, only):
                 _tune(selection, rows, options)
+                options = replace(options, fresh=False)  # else each extension repeats the grid
                 selection = select_now()
         return at_look(selection, lookup)
 
