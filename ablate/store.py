@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
@@ -234,9 +235,14 @@ def write_whole(path: Path, text: str) -> None:
         writing.write_whole(path, text)
 
 
+# older versions lack the option: there a lock may fall back to the mere existence of its file
+_KNOWS_FALLBACK = "fallback_to_soft" in signature(FileLock.__init__).parameters
+_NO_FALLBACK: Mapping[str, Any] = {"fallback_to_soft": False} if _KNOWS_FALLBACK else {}
+
+
 def process_lock(file: Path) -> FileLock:
     """Return a lock that ends with its process; `OSError` if the file system has no such locks."""
-    return FileLock(file, poll_interval=0.0, thread_local=False, fallback_to_soft=False)
+    return FileLock(file, poll_interval=0.0, thread_local=False, **_NO_FALLBACK)
 
 
 @contextmanager
