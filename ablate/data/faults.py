@@ -13,6 +13,7 @@ from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import islice
 
 import numpy as np
@@ -97,7 +98,7 @@ def held_out(train: Bitext, sizes: Sequence[int]) -> tuple[list[list[int]], list
     Raises:
         DataError: if the text has too few different pairs.
     """
-    keys = _plain_keys(train)
+    keys = np.array([_lasting_key(*pair) for pair in zip(train.src, train.tgt, strict=True)])
     distinct, first = np.unique(keys, return_index=True)
     n = sum(sizes)
     if len(distinct) <= n:
@@ -105,6 +106,12 @@ def held_out(train: Bitext, sizes: Sequence[int]) -> tuple[list[list[int]], list
     sets = np.split(first[:n], np.cumsum(sizes)[:-1])
     rest = np.flatnonzero(~np.isin(keys, distinct[:n]))
     return [sorted(rows.tolist()) for rows in sets], rest.tolist()
+
+
+def _lasting_key(src: str, tgt: str) -> int:
+    """Return a hash of a pair, but for case and punctuation, that is the same in every process."""
+    pair = f"{_plain(src)}\n{_plain(tgt)}".encode(errors="surrogatepass")
+    return int.from_bytes(blake2b(pair, digest_size=8).digest(), "big", signed=True)
 
 
 def _in_train(name: str, keys: Keys, train: Keys) -> list[Fault]:
