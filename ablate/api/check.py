@@ -1,4 +1,4 @@
-"""``ablate check``: whether parts of plugins keep the contracts of their slots."""
+"""``ablate check``: whether plugins keep the contracts of their slots; and cautions for any rows."""
 
 from __future__ import annotations
 

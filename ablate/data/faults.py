@@ -89,11 +89,11 @@ def overlap(text: CorpusText) -> set[int]:
     return set(np.flatnonzero(np.isin(_plain_keys(text.train), others)).tolist())
 
 
-def held_out(train: Bitext, sizes: Sequence[int]) -> tuple[list[list[int]], list[int]]:
-    """Return the rows of sets of different pairs, chosen by their hashes, and the rows of the rest.
+def held_out(train: Bitext, sizes: Sequence[int]) -> tuple[list[list[int]], set[int]]:
+    """Return the rows of sets of different pairs, chosen by their hashes, and all that are gone.
 
     A pair is chosen wherever it stands. Pairs that are like a chosen one, but for case and
-    punctuation, are in none.
+    punctuation, are in none of the sets, and gone as well.
 
     Raises:
         DataError: if the text has too few different pairs.
@@ -104,8 +104,8 @@ def held_out(train: Bitext, sizes: Sequence[int]) -> tuple[list[list[int]], list
     if len(distinct) <= n:
         raise DataError(f"has {len(distinct):,} different pairs, of which holdout takes {n:,}")
     sets = np.split(first[:n], np.cumsum(sizes)[:-1])
-    rest = np.flatnonzero(~np.isin(keys, distinct[:n]))
-    return [sorted(rows.tolist()) for rows in sets], rest.tolist()
+    gone = set(np.flatnonzero(np.isin(keys, distinct[:n])).tolist())
+    return [sorted(rows.tolist()) for rows in sets], gone
 
 
 def _lasting_key(src: str, tgt: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -217,8 +217,7 @@ class OwnText(Corpus):
         )
         if handling.overlap == "keep" or not (rows := overlap(text)):
             return text
-        kept = zip(train.src, train.tgt, strict=True)
-        rest = Bitext.on_disk(pair for row, pair in enumerate(kept) if row not in rows)
+        rest = _without(train, rows)
         note = f"train: {len(rows):,} pairs left out that are in dev or in a test"
         return replace(text, train=rest, notes=(*notes, note))
 
@@ -255,13 +254,17 @@ class OwnText(Corpus):
 def _with_holdout(train: Bitext, holdout: Holdout) -> tuple[dict[str, Bitext], str]:
     """Return the splits of a text whose dev and test are taken out of it, and a note."""
     n_dev, n_test = holdout["dev"], holdout["test"]
-    (dev, test), rest = held_out(train, (n_dev, n_test))
+    (dev, test), gone = held_out(train, (n_dev, n_test))
     parts = {
         name: Bitext.of((train.src[row], train.tgt[row]) for row in rows)
         for name, rows in {"dev": dev, "tests.test": test}.items()
     }
-    kept = Bitext.on_disk((train.src[row], train.tgt[row]) for row in rest)
-    n_alike = len(train) - len(rest) - n_dev - n_test
+    n_alike = len(gone) - n_dev - n_test
     alike = f", and {n_alike:,} like them left out" if n_alike else ""
     note = f"train: {n_dev:,} pairs are held out for dev and {n_test:,} for the test{alike}"
-    return {"train": kept, **parts}, note
+    return {"train": _without(train, gone), **parts}, note
+
+
+def _without(train: Bitext, rows: Collection[int]) -> Bitext:
+    pairs = zip(train.src, train.tgt, strict=True)
+    return Bitext.on_disk(pair for row, pair in enumerate(pairs) if row not in rows)
