@@ -1,4 +1,4 @@
-"""``ablate check``: whether plugins keep the contracts of their slots; and cautions for any rows."""
+"""``ablate check``: whether plugins keep the contracts of their slots; cautions about any rows."""
 
 from __future__ import annotations
 
