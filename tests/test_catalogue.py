@@ -210,7 +210,8 @@ def test_the_example_of_a_part_is_accepted(
     part = listed[slot, name]
     for option in slots()[slot][name].file_paths:
         for side in (1, 2):
-            (tmp_path / f"{option}.{side}").write_text("a line\n", encoding="utf-8")
+            lines = "".join(f"line {n} of side {side}\n" for n in range(1_100))
+            (tmp_path / f"{option}.{side}").write_text(lines, encoding="utf-8")
     rows = ("split", "src", "tgt"), ("train", "a", "A"), ("dev", "b", "B"), ("test", "c", "C")
     (tmp_path / "train.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
     example = part.example.replace("train: train\n", "train: train.tsv\n")

@@ -236,11 +236,17 @@ def _options(entry: Entry) -> tuple[OptionListing, ...]:
 
 
 def _choice(entry: Entry) -> str | dict[str, Any]:
-    """Return the shortest choice of a part: its name, and with it what must be given."""
+    """Return the shortest choice of a part: its name, and with it what must be given.
+
+    An option with ``examples`` is given too, such as one of several of which a part needs any.
+    """
     schema = entry.options.model_json_schema()
-    names = schema.get("required", [])
-    required = {name: _example_of(schema["properties"][name], name, schema) for name in names}
-    return {"name": entry.name, **required} if required else entry.name
+    given = {
+        name: option["examples"][0] if "examples" in option else _example_of(option, name, schema)
+        for name, option in schema.get("properties", {}).items()
+        if "examples" in option or name in schema.get("required", [])
+    }
+    return {"name": entry.name, **given} if given else entry.name
 
 
 def _example(choices: Mapping[str, Any]) -> str:

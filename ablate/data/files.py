@@ -67,7 +67,9 @@ class Files(OwnText):
         train: Annotated[Paths, Fingerprinted(), FilePaths()],
         dev: Annotated[Paths | None, Fingerprinted(), FilePaths()] = None,
         tests: Annotated[Tests | None, Fingerprinted(), FilePaths()] = None,
-        holdout: Annotated[Holdout | None, AddedOption(None)] = None,
+        holdout: Annotated[
+            Holdout | None, AddedOption(None), Field(examples=[{"dev": 500, "test": 500}])
+        ] = None,
         tokenised: bool = False,
         max_words: PositiveInt = 250,
         max_ratio: Ratio | None = None,
