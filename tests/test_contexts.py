@@ -233,6 +233,18 @@ def test_every_mark_is_the_verdict_of_its_context(spec: Path) -> None:
     assert len(seen) > 1
 
 
+@pytest.mark.figures
+def test_the_page_sorts_the_overview_by_its_numbers(spec: Path) -> None:
+    table = reported(spec).table
+    page = render(table, "html")
+    for key in ("narrow.bleu.difference", "over.bleu.mean", "over.bleu.trend"):
+        (column,) = [column for column in table.columns if column.key == key]
+        pattern = f'data-label="{re.escape(column.title)}" data-value="([^"]+)"'
+        shown = [number(float(value), 1) for value in re.findall(pattern, page)]
+        cells = [cell.value.removeprefix("+") for cell in table.column(key) if cell.value]
+        assert shown[: len(cells)] == cells
+
+
 @pytest.mark.parametrize("form", ["terminal", "markdown", "latex", "html"])
 def test_every_format_for_readers_has_all_contexts(spec: Path, form: str) -> None:
     outcome = reported(spec)

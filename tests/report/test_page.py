@@ -18,13 +18,14 @@ import yaml
 from ablate import api
 from ablate.errors import DamagedFileWarning
 from ablate.record import leaves
-from ablate.report import Details, Table, render
+from ablate.report import Details, Table, render, tabulate
 from ablate.report.table import joined_changes
 from ablate.report.translations import marked, translations
 from ablate.report.values import NOTHING, TIMES
 from ablate.store import describe, translations_file
 from tests import made_up_runs
 from tests.browser import in_browser, needs_browser
+from tests.report import made_up
 
 pytestmark = pytest.mark.figures
 
@@ -126,6 +127,14 @@ def test_cells_are_sorted_by_the_numbers_of_the_csv(whole: Table) -> None:
     name = "speed.train_target_tokens_per_second.ratio"
     ratios = values(f"train {TIMES} speed")
     assert ratios == [float(row[name]) for row in rows if row[name]]
+
+
+def test_what_rows_change_is_sorted_as_numbers(tmp_path: Path) -> None:
+    variants = "\n  wide: {model.feed_forward.d_ff: 128}\n  narrow: {model.feed_forward.d_ff: 8}\n"
+    experiment = made_up.experiment(tmp_path, variants)
+    table = tabulate(experiment, made_up.records(experiment))
+    cells = [c for c in Page(render(table, "html")).cells if c["data-label"] == "d_ff"]
+    assert [float(str(cell["data-value"])) for cell in cells] == [32, 128, 8]
 
 
 def test_the_seeds_of_a_number_are_behind_it(whole: Table) -> None:
@@ -347,3 +356,23 @@ def test_rows_are_sorted_by_keyboard_and_seeds_shown(
     assert measured["isTipHidden"]
     assert measured["lengths"] == ["long"]
     assert measured["n"] == study_page.count('data-length="long"')
+
+
+BY_NAME = """
+<script type="module">
+document.querySelector(".sort").click();
+const names = [...document.querySelector("table.cards").querySelectorAll("tbody th")];
+document.body.innerHTML = "<pre>" + JSON.stringify(
+    {names: names.map(cell => cell.textContent)}) + "</pre>";
+</script>
+"""
+
+
+@pytest.mark.e2e
+@needs_browser
+def test_numbers_in_names_are_sorted_as_numbers(tmp_path: Path) -> None:
+    variants = "".join(f"\n  ff {n}: {{model.feed_forward.d_ff: {n}}}" for n in (100, 9, 16))
+    experiment = made_up.experiment(tmp_path, f"{variants}\n")
+    page = render(tabulate(experiment, made_up.records(experiment)), "html")
+    measured = in_browser(tmp_path, page.replace("</body>", f"{BY_NAME}</body>"))
+    assert measured["names"] == ["baseline", "ff 9", "ff 16", "ff 100"]

@@ -11,7 +11,8 @@ const value = (row, at) => {
 const isEmpty = (each) => each === "" || each === "\u2013";
 const compare = (a, b) => {
   if (isEmpty(a) || isEmpty(b)) return 0;
-  return typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b));
+  if (typeof a === "number" && typeof b === "number") return a - b;
+  return String(a).localeCompare(String(b), undefined, { numeric: true });
 };
 const sortBy = (head) => {
   const at = head.cellIndex;

@@ -24,7 +24,7 @@ from ablate.report.formats import TableFormat
 from ablate.report.results import Details
 from ablate.report.table import Cell, Column, Footnote, Line, Table, joined_changes
 from ablate.report.translations import translations
-from ablate.report.values import NOTHING, format_value, number, signed
+from ablate.report.values import MINUS, NOTHING, format_value, number, signed
 from ablate.wording import counted
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ _DECIMALS = {"bleu": 2, "nll": 4}
 _ID = re.compile(r'(\bid="|"#|url\(#)')
 _NAMESPACE = re.compile(r'\s+(?:xmlns(?::xlink)?|version)="[^"]*"')
 _TAG = re.compile(r"<[^>]+>")
+_NUMBER = re.compile(rf"\[?([+{MINUS}-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?:, |$)")  # the low end of two
 _COLOUR = re.compile(r"(?<=[:\s])#[0-9a-f]{6}\b")
 
 Values = dict[str, Any]  # by dotted path
@@ -165,15 +166,15 @@ def _cell(table: Table, line: Line, column: Column, cell: Cell) -> str:
     face = {"measure": "n", "verdict": "verdict"}.get(column.kind, "text")
     data = {
         "label": column.title,
-        "value": _value(table, line.summary, column.key),
+        "value": _value(table, line.summary, column.key, cell.value),
         "seeds": _seeds(table, line.summary, column.key) if inner else None,
     }
     attributes = "".join(f' data-{key}="{escape(text)}"' for key, text in data.items() if text)
     return f'<td role="cell" class="{face}"{attributes}>{inner}</td>'
 
 
-def _value(table: Table, summary: Summary, key: str) -> str | None:
-    """Return what a column is sorted by where that is a number: the value in full."""
+def _value(table: Table, summary: Summary, key: str, text: str) -> str | None:
+    """Return what a column is sorted by where that is a number: in full, or as a cell has it."""
     speed, value = summary.speeds.get(key), None
     if key == "done":
         value = float(summary.count("done"))
@@ -181,10 +182,11 @@ def _value(table: Table, summary: Summary, key: str) -> str | None:
         value = speed.ratio
     elif key in summary.metrics:
         value = summary.metrics[key].mean
-    elif _DIFFERENCE in key:
-        metric, results = key.partition(_DIFFERENCE)[0], table.results
-        difference = results.difference(summary.name, metric) if results else None
+    elif _DIFFERENCE in key and table.results is not None:
+        difference = table.results.difference(summary.name, key.partition(_DIFFERENCE)[0])
         value = difference.estimate if difference else None
+    elif number_at_start := _NUMBER.match(text):
+        value = float(number_at_start[1].replace(MINUS, "-"))
     return None if value is None or not math.isfinite(value) else repr(value)
 
 
