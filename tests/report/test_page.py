@@ -24,7 +24,7 @@ from ablate.report.translations import marked, translations
 from ablate.report.values import NOTHING, TIMES
 from ablate.store import describe, translations_file
 from tests import made_up_runs
-from tests.browser import in_browser, needs_browser
+from tests.browser import in_browser, n_texts_on_paper, needs_browser
 from tests.report import made_up
 
 pytestmark = pytest.mark.figures
@@ -376,3 +376,13 @@ def test_numbers_in_names_are_sorted_as_numbers(tmp_path: Path) -> None:
     page = render(tabulate(experiment, made_up.records(experiment)), "html")
     measured = in_browser(tmp_path, page.replace("</body>", f"{BY_NAME}</body>"))
     assert measured["names"] == ["baseline", "ff 9", "ff 16", "ff 100"]
+
+
+@pytest.mark.e2e
+@needs_browser
+def test_on_paper_headings_are_on_every_page(tmp_path: Path) -> None:
+    variants = "".join(f"\n  row_{n}: {{model.feed_forward.d_ff: {n}}}" for n in range(64, 128))
+    experiment = made_up.experiment(tmp_path, f"{variants}\n", seeds="[1]")
+    page = render(tabulate(experiment, made_up.records(experiment)), "html")
+    without_buttons = re.sub("<script.*?</script>", "", page, flags=re.DOTALL)
+    assert n_texts_on_paper(tmp_path, page) == n_texts_on_paper(tmp_path, without_buttons)
