@@ -132,6 +132,25 @@ def test_costs_are_those_of_the_records(
         assert f"{number}  {row.name}" in texts(svg)
 
 
+def test_costs_have_short_numbers_at_their_axes(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    for (row, _), record in records.items():
+        rounds = record["speed"]["rounds"]["decode_sentences_per_second"]
+        record["speed"]["rounds"]["decode_sentences_per_second"] = [20 * each for each in rounds]
+        record["params"] = {"total": 157_000 if row == "learned" else 672_000}
+    figure = drawn(draw_costs(Results.of(experiment, records, {}))).figure
+    figure.draw_without_rendering()
+    both = (False, True)
+    _, times, parameters = (
+        [label.get_text() for minor in both for label in axes.get_xticklabels(minor=minor)]
+        for axes in figure.axes
+    )
+    assert all(0.5 < float(text) < 1 for text in times)
+    assert {"200k", "500k"} <= set(parameters)
+    assert not any("$" in text for text in parameters)
+
+
 @pytest.mark.parametrize(
     ("points", "front"),
     [

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, MaxNLocator
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ablate.analysis.comparison import compare
 from ablate.analysis.summary import TRAIN_FLOPS, Summary
@@ -18,8 +18,10 @@ from ablate.report.results import DECODE_SPEED, Results
 
 _LOGARITHMIC = 3.0  # ratio of the largest cost to the smallest from which on an axis has logs
 _LEAST_REACH = 0.05  # of an axis to each side, as a share of what is in its middle
+_MARGIN = 0.1  # of an axis to each side of its marks, for their numbers
 _CORNERS = ((8, 6), (-8, 6), (8, -6), (-8, -6))  # points from a mark to its number
 _TITLE = "BLEU against what it costs"
+_TIME = "decoding, ms per sentence"
 _LEGEND = (
     "0: the baseline; bars: one standard deviation over seeds, and over the rounds of the probe; "
     "line: rows that nothing cheaper is as good as, where an interval tells neighbours apart"
@@ -46,7 +48,7 @@ def draw_costs(results: Results) -> Drawing | None:
         return None
     panels = {
         "training FLOPs": _points(results, metric, TRAIN_FLOPS),
-        "decoding, ms per sentence": _points(results, metric, DECODE_SPEED),
+        _TIME: _points(results, metric, DECODE_SPEED),
         "parameters": _points(results, metric, "params.total"),
     }
     panels = {title: points for title, points in panels.items() if points}
@@ -114,16 +116,19 @@ def _panel(axes: Axes, title: str, points: Sequence[_Point]) -> None:
         at, corner = (point.cost, point.bleu), _CORNERS[point.number % len(_CORNERS)]
         number = axes.annotate(str(point.number), at, corner, textcoords="offset points")
         number.set(ha="center", va="center", fontsize=7, color=INK)
+    axes.margins(x=_MARGIN)
     costs = [point.cost for point in points]
     if min(costs) > 0 and max(costs) / min(costs) > _LOGARITHMIC:
         axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_minor_locator(NullLocator())
     else:
         axes.xaxis.set_major_locator(MaxNLocator(4))
         low, high = axes.get_xlim()
         middle = (low + high) / 2
         half = max(high - middle, _LEAST_REACH * abs(middle))  # next to nothing must look like it
         axes.set_xlim(middle - half, middle + half)
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.xaxis.set_major_formatter("{x:g}" if title == _TIME else EngFormatter(sep=""))
     axes.set_xlabel(title, color=SOFT)
     draw_grid(axes)
 
