@@ -19,6 +19,7 @@ from ablate.errors import StoreError
 from ablate.measuring import SentenceStatistics
 from ablate.report.figures import (
     draw_costs,
+    draw_curves,
     draw_differences,
     draw_interactions,
     draw_layers,
@@ -29,7 +30,7 @@ from ablate.report.figures.lengths import bins_of
 from ablate.report.figures.style import COLOURS
 from ablate.report.results import Results
 from tests.report import made_up
-from tests.report.test_figures import drawn, saved, texts
+from tests.report.test_figures import drawn, saved, texts, write_curve
 
 pytestmark = pytest.mark.figures
 
@@ -149,6 +150,21 @@ def test_costs_have_short_numbers_at_their_axes(
     assert all(0.5 < float(text) < 1 for text in times)
     assert {"200k", "500k"} <= set(parameters)
     assert not any("$" in text for text in parameters)
+
+
+def test_long_names_leave_the_panels_their_room(tmp_path: Path) -> None:
+    name = "_".join(["a_long_name_of_a_row"] * 4)
+    experiment = made_up.experiment(tmp_path, f"\n  {name}: {{model.position: none}}\n")
+    results = Results.of(experiment, made_up.records(experiment), {})
+    curves = {("baseline", 1): write_curve(tmp_path / "1"), (name, 1): write_curve(tmp_path / "2")}
+    for drawing in (
+        draw_differences(results),
+        draw_costs(results),
+        draw_curves(experiment, curves),
+    ):
+        figure = drawn(drawing).figure
+        figure.draw_without_rendering()
+        assert all(axes.get_window_extent().width / figure.dpi > 2.4 for axes in figure.axes)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,16 @@ from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ablate.analysis.comparison import compare
 from ablate.analysis.summary import TRAIN_FLOPS, Summary
-from ablate.report.figures.style import COLOURS, INK, SOFT, Drawing, add_legend, draw_grid, look
+from ablate.report.figures.style import (
+    COLOURS,
+    INK,
+    SOFT,
+    Drawing,
+    add_legend,
+    draw_grid,
+    look,
+    names_width,
+)
 from ablate.report.results import DECODE_SPEED, Results
 
 _LOGARITHMIC = 3.0  # ratio of the largest cost to the smallest from which on an axis has logs
@@ -27,6 +36,7 @@ _LEGEND = (
     "line: rows that nothing cheaper is as good as, where an interval tells neighbours apart"
 )
 _LEGEND_OF_DIVERGED = "hollow: without the seeds of the row that diverged"
+_NAME_SIZE = 7.5  # points
 _NOT_NUMBERS = ("number", "has_diverged")
 
 
@@ -57,15 +67,15 @@ def draw_costs(results: Results) -> Drawing | None:
     with look():
         names = [f"{at}  {each.name}" for at, each in enumerate(results.summaries)]
         height = max(3.4, 0.16 * len(names) + 1.0)
-        figure = Figure(figsize=(3.0 * len(panels) + 1.8, height), layout="constrained")
+        width = 3.0 * len(panels) + max(1.8, 0.9 + names_width(names, _NAME_SIZE))
+        figure = Figure(figsize=(width, height), layout="constrained")
         axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for panel, (title, points) in zip(axes, panels.items(), strict=True):
             _panel(panel, title, points)
             _front(panel, results, metric, points)
         axes[0].set_ylabel("BLEU", color=SOFT)
-        axes[-1].annotate(
-            "\n".join(names), xy=(1.03, 1.0), xycoords="axes fraction", va="top", fontsize=7.5
-        )
+        listed = axes[-1].annotate("\n".join(names), (1.03, 1.0), xycoords="axes fraction")
+        listed.set(va="top", fontsize=_NAME_SIZE)
         has_hollow = any(point.has_diverged for points in panels.values() for point in points)
         add_legend(figure, f"{_LEGEND}; {_LEGEND_OF_DIVERGED}" if has_hollow else _LEGEND)
         numbers = [

@@ -17,7 +17,14 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from ablate.config import Experiment
 from ablate.errors import StoreError
 from ablate.report.figures import style
-from ablate.report.figures.style import Drawing, add_legend, draw_grid, look, panel_title
+from ablate.report.figures.style import (
+    Drawing,
+    add_legend,
+    draw_grid,
+    look,
+    names_width,
+    panel_title,
+)
 from ablate.report.values import grouped
 
 _N_WINDOWS = 50  # of the training loss, which is noisy
@@ -100,14 +107,15 @@ def draw_curves(
 
 
 def _overlaid(rows: Sequence[_Row], measures: Sequence[str]) -> Figure:
-    figure = Figure(figsize=(8.6, max(3.6, 0.17 * len(rows) + 1.2)), layout="constrained")
+    width = max(8.6, 7.5 + names_width([row.name for row in rows], 9))
+    figure = Figure(figsize=(width, max(3.6, 0.17 * len(rows) + 1.2)), layout="constrained")
     axes = figure.subplots(1, len(measures), squeeze=False)[0]
     for panel, measure in zip(axes, measures, strict=True):
         for row in rows:
             _draw(panel, row, row.curves[measure])
         _set_up(panel, _MEASURES[measure])
         panel.set_xlabel("step", color=style.SOFT)
-    figure.canvas.draw()  # the labels need to know where the lines end
+    figure.draw_without_rendering()  # the labels need to know where the lines end
     _name_lines(figure, axes[-1], rows, measures[-1])
     for row in rows if "dev_nll" in measures else ():
         loss, dev = (row.curves[measure] for measure in _MEASURES)

@@ -13,7 +13,7 @@ from ablate.analysis.comparison import Difference
 from ablate.analysis.measures import Verdict, higher_is_better
 from ablate.analysis.statistics import Interval, paired_differences
 from ablate.report.figures import style
-from ablate.report.figures.style import Drawing, add_legend, draw_grid, look
+from ablate.report.figures.style import Drawing, add_legend, draw_grid, look, names_width
 from ablate.report.results import Results
 from ablate.report.values import interval_ends
 
@@ -55,8 +55,8 @@ def draw_differences(results: Results) -> Drawing | None:
     names = [summary.name for summary in results.summaries[1:]]
     numbers = [_numbers(metric, line) for metric, lines in panels.items() for line in lines]
     with look():
-        height = 0.3 * len(names) + 1.5
-        figure = Figure(figsize=(4.3 * len(panels) + 1.2, height), layout="constrained")
+        width = 4.3 * len(panels) + max(1.2, 0.4 + names_width(names, 9))
+        figure = Figure(figsize=(width, 0.3 * len(names) + 1.5), layout="constrained")
         axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for panel, (metric, lines) in zip(axes, panels.items(), strict=True):
             _panel(panel, results, metric, lines, names)

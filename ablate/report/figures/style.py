@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +47,8 @@ _FURTHER_FAMILIES = (
 )
 
 _PANEL_CHARACTERS = 24
-_POINTS_PER_CHARACTER = 3.7  # of a legend, in which letters have 7 points
+_CHARACTER = 0.53  # width of a character over the size of the letters
+_LEGEND_SIZE = 7  # points
 _LOOK: dict[Any, Any] = {
     "font.size": 9,
     "text.parse_math": False,
@@ -78,8 +79,14 @@ def _families() -> list[str]:
 
 def add_legend(figure: Figure, text: str) -> None:
     """Write below a figure what its marks are, in as many lines as its width asks for."""
-    width = int(72 * figure.get_figwidth() / _POINTS_PER_CHARACTER)
-    figure.supxlabel("\n".join(textwrap.wrap(text, width)), x=0.01, ha="left", size=7, color=SOFT)
+    width = int(72 * figure.get_figwidth() / (_CHARACTER * _LEGEND_SIZE))
+    lines = "\n".join(textwrap.wrap(text, width))
+    figure.supxlabel(lines, x=0.01, ha="left", size=_LEGEND_SIZE, color=SOFT)
+
+
+def names_width(names: Iterable[str], size: float) -> float:
+    """Return about how many inches the longest of some names takes, in letters of ``size``."""
+    return max(map(len, names)) * _CHARACTER * size / 72
 
 
 def draw_grid(axes: Axes, axis: Literal["both", "x", "y"] = "both") -> None:
