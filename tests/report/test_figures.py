@@ -114,10 +114,14 @@ def test_many_rows_have_a_panel_each(tmp_path: Path) -> None:
         for row in experiment.rows
         for seed in (1, 2)
     }
-    drawing = drawn(draw_curves(experiment, curves))
+    drawing = drawn(draw_curves(experiment, curves, [("r1", 2)]))
     titles = [axes.get_title(loc="left") for axes in drawing.figure.axes]
-    assert titles == [row.name for row in experiment.rows[1:]]
-    assert all(len(axes.get_lines()) == 4 for axes in drawing.figure.axes)  # two means, two seeds
+    _, first, second, *others = (row.name for row in experiment.rows)
+    assert titles == [first, f"{second}, 1 diverged", *others]
+    labelled = [axes.xaxis.get_tick_params()["labelbottom"] for axes in drawing.figure.axes]
+    assert labelled == [False] * 4 + [True] * 5
+    n_lines = [len(axes.get_lines()) for axes in drawing.figure.axes]
+    assert n_lines == [4, 5, *[4] * 7]  # two means, two seeds, and a cross
     assert drawing.title == "Dev NLL over the steps"
     svg, *_ = saved(drawing, tmp_path)
     assert "black: the baseline's mean" in texts(svg)

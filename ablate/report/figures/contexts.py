@@ -45,8 +45,7 @@ def draw_contexts(table: Table) -> Drawing | None:
         grid = figure.subplots(n_high, n_wide, sharex=True, sharey=True, squeeze=False)
         for row, axes in zip(rows, grid.flat, strict=False):
             _panel(axes, row, [line for line in numbers if line["row"] == row], results)
-        for axes in grid.flat[len(rows) :]:
-            axes.set_visible(False)
+        style.remove_empty(grid, len(rows))
         grid[0][0].set_xlim(*_range(numbers))
         add_legend(figure, _LEGEND)
         return Drawing("contexts", _TITLE, figure, numbers)

@@ -135,9 +135,9 @@ def _side_by_side(rows: Sequence[_Row], measure: str) -> Figure:
     for panel, row in zip(axes.flat, others, strict=False):
         _draw(panel, baseline, baseline.curves[measure], is_mean_alone=True)
         _draw(panel, replace(row, colour=style.COLOURS[0], dashes="-"), row.curves[measure])
-        _set_up(panel, panel_title(row.name))
-    for panel in axes.flat[len(others) :]:
-        figure.delaxes(panel)
+        n_lost = f", {len(row.diverged)} diverged" if row.diverged else ""
+        _set_up(panel, panel_title(f"{row.name}{n_lost}"))
+    style.remove_empty(axes, len(others))
     figure.supylabel(_MEASURES[measure], size=8, color=style.SOFT)
     return figure
 

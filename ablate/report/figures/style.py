@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from ablate.store import writable, write_whole
 from ablate.writing import atomic_write, csv_text
@@ -98,6 +100,14 @@ def draw_grid(axes: Axes, axis: Literal["both", "x", "y"] = "both") -> None:
 def panel_title(row: str) -> str:
     """Return the name of a row in as many lines as the width of a narrow panel asks for."""
     return "\n".join(textwrap.wrap(row, _PANEL_CHARACTERS))
+
+
+def remove_empty(panels: NDArray[np.object_], n: int) -> None:
+    """Leave the first ``n`` panels of a grid; the lowest of each column has the ticks' labels."""
+    for panel in panels.flat[n:]:
+        panel.remove()
+    for panel in panels.flat[max(0, n - panels.shape[1]) : n]:
+        panel.tick_params(labelbottom=True)
 
 
 @dataclass(frozen=True)
