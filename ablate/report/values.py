@@ -6,6 +6,7 @@ Numbers have few digits, the same in a whole column, and a true minus.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -30,7 +31,7 @@ _NAMES = {
 _LONGEST = 12  # characters of a number without an exponent
 Key = TypeVar("Key")
 Value = TypeVar("Value")
-_PRONOUNS = {"all", "any", "both", "each", "few", "half", "more", "most", "neither", "none", "some"}
+_UNCLEAR = re.compile("all|any|both|each|few|half|more|most|neither|none|some|.*(, | and ).*")
 
 
 def number(value: float, decimals: int) -> str:
@@ -73,8 +74,9 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
 
 
 def row_names(names: Sequence[str], most: int | None = None) -> str:
-    """Return names of rows for a sentence, in quotes those that would count rows in it."""
-    return and_list([f"“{name}”" if name in _PRONOUNS else name for name in names], most)
+    """Return names of rows for a sentence, in quotes those that would count or list rows in it."""
+    quoted = [f"“{name}”" if _UNCLEAR.fullmatch(name) else name for name in names]
+    return and_list(quoted, most)
 
 
 def measure_name(metric: str) -> str:

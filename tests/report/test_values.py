@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ablate.parts  # noqa: F401  (parts enter the registry when their room is imported)
-from ablate.report.values import MINUS, format_value, number, percent_change, signed
+from ablate.report.values import MINUS, format_value, number, percent_change, row_names, signed
 
 
 @given(st.floats(-1e6, 1e6), st.integers(0, 3))
@@ -32,6 +32,11 @@ def test_differences_show_their_sign_unless_they_round_to_nothing(value: float, 
 def test_a_number_is_never_as_wide_as_a_line() -> None:
     assert number(123456.789, 3) == "123456.789"
     assert number(-3.2e261, 2) == f"{MINUS}3.2e+261"
+
+
+def test_names_that_would_read_as_several_rows_are_in_quotes() -> None:
+    names = ["sharing", "sharing, factorised", "d_k and d_v", "none", "commander"]
+    assert row_names(names) == "sharing, “sharing, factorised”, “d_k and d_v”, “none” and commander"
 
 
 def test_numbers_without_bound_have_names() -> None:
