@@ -276,12 +276,15 @@ def looked_at(results: Results) -> Iterator[Footnote]:
         decided += f"; given up, as {why}, {'; '.join(left)}"
     if ended:
         decided += f"; ended by divergence {'; '.join(_by_seeds(ended))}"
-    saved = f"; this saved {counted(n_saved, 'run')}" if n_saved else ""
+    saved = (
+        f"; this saved {counted(n_saved, 'run')}; the mean of the baseline is over all seeds, each "
+        "difference over those of its row"
+    )
     yield Footnote(
         "looks",
-        f"{decided}{saved}; the intervals hold for all rows and looks together (Lan and DeMets "
-        "1983), and a row that is decided early tends to lie nearer to the baseline than its "
-        "estimate: CSV and JSON have one that is too high as often as too low.",
+        f"{decided}{saved if n_saved else ''}; the intervals hold for all rows and looks together "
+        "(Lan and DeMets 1983), and a row that is decided early tends to lie nearer to the "
+        "baseline than its estimate: CSV and JSON have one that is too high as often as too low.",
         is_vital=True,
     )
 

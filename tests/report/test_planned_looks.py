@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from ablate.analysis.measures import Verdict
 from ablate.analysis.spreads import slack
 from ablate.analysis.statistics import Interval
 from ablate.config import Experiment
-from ablate.report import Table, tabulate
+from ablate.report import Table, render, tabulate
 from ablate.report.looks import Looks, judge
 from ablate.report.verdicts import conclusion
 from tests.report import made_up
@@ -228,8 +229,11 @@ def test_the_table_has_the_seeds_that_each_row_has_got(experiment: Experiment) -
     assert len(learned.metrics[BLEU].values) == 3
     note = made_up.notes(actual)["looks"]
     assert note.startswith(
-        "decided with 3 seeds: learned; with 5 seeds: literal; this saved 8 runs; "
+        "decided with 3 seeds: learned; with 5 seeds: literal; this saved 8 runs; the mean of the "
+        "baseline is over all seeds, each difference over those of its row; "
     )
+    printed = re.sub(r"^%.*$", "", render(actual, "latex"), flags=re.MULTILINE)
+    assert "looks: decided with 3 seeds: learned" in printed  # beside `seeds`, which are of some
 
 
 def test_a_table_between_two_looks_is_that_of_the_last(experiment: Experiment) -> None:

@@ -62,7 +62,7 @@ _SYMBOLS = {
 _MARKS = ("†", "‡", "§", "¶", "°")
 # labels of the footnotes that are printed, besides the marks and the signatures of columns; the
 # others are comments in the file
-_SHORT = ("trial", "layout", "seed", "seeds", "BLEU", "published")
+_SHORT = ("trial", "seeds added", "layout", "looks", "seed", "seeds", "BLEU", "published")
 _TEXT_WIDTH = 345.0  # points: article in one column, the narrowest of the stock classes
 _DIGIT = 4.25  # points: the width of a digit of Computer Modern in \footnotesize, 8 points
 _GAP = 6.0  # points between two columns
