@@ -156,8 +156,8 @@ def ranking(results: Results) -> Iterator[Footnote]:
     yield Footnote(
         "false discoveries",
         f"at a false discovery rate of {FALSE_SHARE:.0%} (Benjamini and Hochberg 1995), a weaker "
-        f"promise than that of the verdicts, {n_better} rows are better and "
-        f"{len(rows) - n_better} worse.",
+        f"promise than that of the verdicts, {counted(n_better, 'row')} can be called better "
+        f"and {len(rows) - n_better} worse.",
     )
     n_best = len(_with(_by_row(results, bleu), Verdict.BETTER))
     values = results.values(bleu)
@@ -210,7 +210,8 @@ def _n_intervals(compared: Comparison) -> int:
 
 
 def _held(results: Results, compared: Comparison, n_intervals: int) -> str:
-    rows = "it holds" if n_intervals == 1 else f"all {n_intervals} of a column hold together"
+    every = "both" if n_intervals == 2 else f"all {n_intervals}"
+    rows = "it holds" if n_intervals == 1 else f"{every} of a column hold together"
     if set(map(_n_intervals, _comparisons_of_columns(results).values())) - {0, n_intervals}:
         rows = "all of a column hold together"
     text = f"95% CI: {rows} with that probability"

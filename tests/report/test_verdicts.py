@@ -94,7 +94,7 @@ def test_a_table_of_many_rows_says_the_selection_bias_of_its_best_rows(tmp_path:
             bleu = 30.0 + 2.5 * (number > 10) + rng.normal()
             records[row.name, seed]["test"]["test"]["bleu"] = bleu
     found = notes(tabulate(experiment, records))
-    assert re.search(r"\d rows are better and \d worse", found["false discoveries"])
+    assert re.search(r"\d rows can be called better and \d worse", found["false discoveries"])
     assert re.match(
         r"the differences of the \d+ best rows are 0\.\d\d BLEU", found["winner's curse"]
     )
@@ -257,6 +257,8 @@ def test_the_first_footnotes_say_how_to_read_the_table(
     assert "6 degrees of freedom" in text
     assert (found := compared.detectable) is not None
     assert f"a true difference of {found.low:.1f} to {found.high:.1f} BLEU" in text
+    two = {run: record for run, record in records.items() if run[0] != "learned"}
+    assert "both of a column hold together" in notes(tabulate(experiment, two))["intervals"]
     del records["literal", 2]
     records["learned", 1]["test"]["test"]["nll"] = math.inf  # one interval less in its column
     partial = tabulate(experiment, records)
