@@ -102,8 +102,10 @@ def _contexts(table: Table) -> list[tuple[str, str, str]]:
     drawing = draw_contexts(table)
     sections = [("figures", "Figures", _figure(drawing) if drawing else "")]
     for name, each in table.contexts.tables.items():
-        figures = _figures(each.details, f"{name}-") if each.details else ""
-        content = [f"<p>{escape(each.conclusion)}</p>", _results(each), figures, _provenance(each)]
+        content = [f"<p>{escape(each.conclusion)}</p>", _results(each)]
+        if each.details is not None:
+            content += [_figures(each.details, f"{name}-"), _runs(each.details)]
+        content.append(_provenance(each))
         sections.append((f"context-{name}", escape(name), "\n".join(content)))
     return sections
 
