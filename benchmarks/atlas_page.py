@@ -20,7 +20,9 @@ from pathlib import Path
 
 from scipy import stats
 
+from ablate.analysis.statistics import Interval
 from ablate.registry import slots
+from ablate.report.values import BLEU_DECIMALS, interval_text, signed
 from ablate.store import write_whole
 from ablate.writing import csv_rows
 
@@ -44,7 +46,8 @@ hide: [toc]
 
 What each part is worth: the difference in BLEU between a row that has it and a baseline that all
 rows share. Brackets hold intervals of 95% for all rows of a column together
-([statistics.md](statistics.md)). A part's name leads to its documentation; optimizers and
+([statistics.md](statistics.md)). The difference of a row that diverged counts the runs that did as
+0. A part's name leads to its documentation; optimizers and
 schedules, each at its best learning rate, have their differences there. Parameters and operations
 (of a training) are what the part adds to the first experiment's baseline.
 
@@ -58,13 +61,12 @@ class Difference:
     """What a row gains over the baseline of its table, in BLEU of the first test set."""
 
     estimate: float
-    low: float | None  # None of a row that computes the same as the baseline
-    high: float | None
+    interval: Interval | None  # none of a row that diverged or computes the same as the baseline
     verdict: str
 
     def __str__(self) -> str:
-        interval = "" if self.low is None else f" [{self.low:+.1f}, {self.high:+.1f}]"
-        return f"{self.estimate:+.1f}{interval}"
+        interval = f" {interval_text(self.interval, BLEU_DECIMALS)}" if self.interval else ""
+        return f"{signed(self.estimate, BLEU_DECIMALS)}{interval}"
 
 
 @dataclass(frozen=True)
@@ -119,17 +121,16 @@ def column(lines: Sequence[Mapping[str, str]]) -> Column:
     return {
         line["row"]: Difference(
             estimate=float(line[key]),
-            low=_number(line[f"{start}low"]),
-            high=_number(line[f"{start}high"]),
-            verdict=line[f"{start}verdict"],
+            interval=_interval(line[f"{start}low"], line[f"{start}high"]),
+            verdict="diverged" if int(line["runs.diverged"]) else line[f"{start}verdict"],
         )
         for line in lines
         if line[key] and int(line["runs.missing"]) == 0
     }
 
 
-def _number(text: str) -> float | None:
-    return float(text) if text else None
+def _interval(low: str, high: str) -> Interval | None:
+    return Interval(float(low), float(high)) if low else None
 
 
 def added(lines: Sequence[Mapping[str, str]]) -> Mapping[str, tuple[int, float]]:
@@ -182,7 +183,8 @@ def counts(name: str, rows: Column) -> str:
     """Return where a column comes from, and how many rows have which verdict."""
     experiment, of = CORPORA[name]
     n = Counter(row.verdict for row in rows.values())
-    text = ", ".join(f"{n[verdict]} {verdict}" for verdict in (*DECIDED, "cannot tell"))
+    kinds = [*DECIDED, "cannot tell", *(["diverged"] if n["diverged"] else [])]
+    text = ", ".join(f"{n[verdict]} {verdict}" for verdict in kinds)
     link = f"[`{experiment}`](../experiments/{experiment}.yaml)"
     return f"{link}, {of}: {len(rows)} rows, {text}"
 

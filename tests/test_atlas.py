@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from ablate import config
+from ablate.analysis.statistics import Interval
 from ablate.registry import slots
 from tests.browser import in_browser, needs_browser
 
@@ -97,7 +98,7 @@ def test_what_is_decided_in_german_and_ten_others_are_asked_in_french(tmp_path: 
 
 def column(**rows: tuple[float, str]) -> dict[str, Difference]:
     return {
-        name: Difference(value, value - 1, value + 1, verdict)
+        name: Difference(value, Interval(value - 1, value + 1), verdict)
         for name, (value, verdict) in rows.items()
     }
 
@@ -119,19 +120,24 @@ def test_columns_agree_as_far_as_their_ranks_and_signs_do() -> None:
 def test_a_row_with_runs_that_are_missing_has_no_value() -> None:
     start = "test.test2016.bleu.difference"
     line = {f"{start}.estimate": "1.5", f"{start}.low": "0.5", f"{start}.high": "2.5"}
-    line |= {f"{start}.verdict": "better", "runs.missing": "0"}
+    line |= {f"{start}.verdict": "better", "runs.missing": "0", "runs.diverged": "0"}
     same = line | {f"{start}.low": "", f"{start}.high": "", f"{start}.verdict": "same"}
     lines = [
         {**line, "row": "baseline", f"{start}.estimate": ""},
         {**line, "row": "done"},
         {**line, "row": "begun", "runs.missing": "1"},
         {**same, "row": "same"},
+        {**line, "row": "near", f"{start}.low": "0.0104"},
+        {**same, "row": "apart", f"{start}.verdict": "", "runs.diverged": "1"},
     ]
     differences = atlas_page.column(lines)
-    assert {name: str(each) for name, each in differences.items()} == {
-        "done": "+1.5 [+0.5, +2.5]",
-        "same": "+1.5",
+    assert {name: (str(each), each.verdict) for name, each in differences.items()} == {
+        "done": ("+1.5 [+0.5, +2.5]", "better"),
+        "same": ("+1.5", "same"),
+        "near": ("+1.5 [+0.01, +2.5]", "better"),
+        "apart": ("+1.5", "diverged"),
     }
+    assert atlas_page.counts("invented", differences).endswith("0 cannot tell, 1 diverged")
 
 
 SORT_AND_FILTER = """
