@@ -330,6 +330,17 @@ def test_layers_have_the_geometric_mean_over_seeds(experiment: Experiment, tmp_p
     assert len(saved(drawing, tmp_path)) == 3
 
 
+def test_colours_within_one_decade_have_numbers(experiment: Experiment, tmp_path: Path) -> None:
+    lines = [f"{step},embedding,{0.2 + 0.1 * step},{1e-4 * step}\n" for step in range(2, 7)]
+    text = "step,layer,gradient_norm,update_ratio\n" + "".join(lines)
+    (tmp_path / "layers.csv").write_text(text, encoding="utf-8")
+    figure = drawn(draw_layers(experiment, {("baseline", 1): tmp_path / "layers.csv"})).figure
+    figure.draw_without_rendering()
+    for bar in figure.axes[-2:]:
+        low, high = bar.get_xlim()
+        assert sum(low <= tick <= high for tick in bar.get_xticks()) > 1
+
+
 def test_without_records_of_layers_there_is_no_figure(
     experiment: Experiment, tmp_path: Path
 ) -> None:
