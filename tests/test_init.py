@@ -40,6 +40,16 @@ def test_a_study_that_is_not_shipped_is_refused(tmp_path: Path) -> None:
         api.init("x", study="pe", part="norm")
 
 
+def test_the_rows_that_the_experiment_suggests_change_what_they_name(tmp_path: Path) -> None:
+    path = api.init(str(tmp_path / "mine"))
+    text = re.sub(r"# (?=rms_gelu:)", "", path.read_text(encoding="utf-8"))
+    path.write_text(text, encoding="utf-8")
+    baseline, *_, row = config.load(path).rows
+    assert (row.name, row.spec.model.feed_forward.name) == ("rms_gelu", "gelu")
+    d_ff = (each.spec.model.feed_forward.options["d_ff"] for each in (baseline, row))
+    assert [*d_ff] == [128, 128]
+
+
 @pytest.mark.parametrize("study", [None, "pe"])
 def test_a_name_that_loading_would_refuse_is_refused_at_once(
     study: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
