@@ -11,7 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ablate.config import load, load_corpus
+from ablate.api.selection import load
+from ablate.config import load_corpus
 from ablate.data.batches import Encoded
 from ablate.data.corpus import Corpus, CorpusText
 from ablate.data.faults import Fault, faults
@@ -21,6 +22,7 @@ from ablate.data.sentences import Ragged
 from ablate.data.tokenizer import UNK
 from ablate.errors import DataError, SpecError
 from ablate.registry import Choice, build, slots
+from ablate.runner.check import check
 from ablate.wording import no_such
 
 _N_EXAMPLES = 5
@@ -115,12 +117,18 @@ def check_corpus(spec: Path | str) -> CorpusStatistics:
     Faults are those that show in no single line.
 
     Raises:
-        SpecError: with every mistake of the file.
-        DataError: if the text is unavailable or malformed, or has too large an alphabet.
+        SpecError: with every mistake of the file; if it has contexts, of which this takes one; if
+            the text cannot be read.
+        DataError: if the text is unavailable, or has too large an alphabet.
     """
-    run = load(spec).rows[0].spec
-    corpus, prepared = build(Corpus, run.corpus, at="corpus"), prepare(run)
-    text = corpus.load()
+    experiment = load(spec)
+    run = experiment.rows[0].spec
+    try:
+        corpus = build(Corpus, run.corpus, at="corpus")
+        text, prepared = corpus.load(), prepare(run)
+    except (DataError, SpecError):
+        check(experiment)  # it says where in the file
+        raise
     if isinstance(corpus, OwnText):
         of_text = corpus.faults(text)
     else:  # published, and its references are as all score them

@@ -348,6 +348,33 @@ def test_the_command_lists_faults_and_ends_with_1_if_one_is_an_error(folder: Pat
     assert (done.exit_code, done.output[-11:]) == (0, "\nno faults\n")
 
 
+def test_the_command_names_the_line_of_a_text_that_cannot_be_read(folder: Path) -> None:
+    write(text())
+    train = "corpus: {name: files, src: en, tgt: de, train: [train.en, train.de]"
+    for more, reason in {
+        "": "x.yaml:1:9: corpus: files: give dev and tests",
+        ", holdout: {dev: 9000, test: 9}": "x.yaml:1:48: corpus.train: has 2,000 different pairs",
+    }.items():
+        (folder / "x.yaml").write_text(f"{train}{more}}}\n", encoding="utf-8")
+        with pytest.raises(SpecError, match=reason):
+            api.check_corpus(folder / "x.yaml")
+
+
+def test_the_command_takes_one_context_as_each_may_have_its_own_text(folder: Path) -> None:
+    write(text())
+    spec = folder / "x.yaml"
+    spec.write_text(
+        "corpus: {name: files, src: en, tgt: de, train: [train.en, train.de], dev: [dev.en, "
+        "dev.de], tests: {news: [news.en, news.de]}}\n"
+        "contexts: {sound: {}, other: {corpus: {train: [dev.en, dev.de]}}}\n"
+        "variants: {a: {model.norm: rms}}\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(SpecError, match=r"has contexts, .*x\.yaml#sound, .*x\.yaml#other$"):
+        api.check_corpus(spec)
+    assert api.check_corpus(f"{spec}#other").splits[0].n_pairs == N_TEST
+
+
 def test_sizes_are_those_of_the_text_and_of_the_tokenizer(folder: Path) -> None:
     write(text(lambda s: s["dev"].append(("new " * 30, "Привет"))))
     with (folder / "news.2.de").open("w") as file:
