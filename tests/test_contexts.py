@@ -24,7 +24,8 @@ from ablate.analysis.statistics import Interval
 from ablate.cli.app import app
 from ablate.errors import SpecError, StoreError
 from ablate.report import render
-from ablate.report.contexts import conclusion, metric_of
+from ablate.report.contexts import conclusion, metric_of, tabulate
+from ablate.report.table import Footnote
 from ablate.report.values import NOTHING, interval_text, number, row_names, signed
 from ablate.store import Store
 from tests.documents import assert_described
@@ -316,6 +317,28 @@ def test_a_context_without_results_is_left_out(
     (mean,) = [note.text for note in table.footnotes if note.label == "mean"]
     assert "nothing of other contexts" in mean
     assert "over.bleu.prediction" not in {column.key for column in table.columns}
+
+
+def test_a_note_that_contexts_share_stands_once(spec: Path) -> None:
+    outcome = reported(spec)
+    assert outcome.table.contexts is not None
+    tables = {
+        name: replace(
+            table,
+            footnotes=(
+                Footnote("verdict", "of all", is_vital=True),
+                Footnote("rms", f"wide: {name == 'wide'}", is_vital=True),
+            ),
+        )
+        for name, table in outcome.table.contexts.tables.items()
+    }
+    notes = tabulate(outcome.experiment, tables).footnotes
+    vital = {note.label: note.text for note in notes if note.is_vital and note.label != "Δ"}
+    assert vital == {
+        "verdict": "of all",
+        "narrow and middle, rms": "wide: False",
+        "wide, rms": "wide: True",
+    }
 
 
 def test_what_takes_one_context_says_which_there_are(spec: Path) -> None:

@@ -206,6 +206,7 @@ def _footnotes(
         f"the row less the baseline of the same context, whose own {measure_name('bleu')} stands "
         "in its line; ↑ better, ↓ worse, = no difference, ? cannot tell: the verdict in this "
         "context. The intervals of a column hold together for its rows.",
+        is_vital=True,
     )
     looks = _looks_at(results)
     yield Footnote("mean", _of_mean(len(results), looks))
@@ -258,11 +259,16 @@ def _vital(tables: Mapping[str, Table]) -> Iterator[Footnote]:
     if trial := next(iter(tables.values())).trial:
         text = f"not the experiment as its file has it: {'; '.join(trial)}"
         yield Footnote("trial", text, is_vital=True)
-    for name, table in tables.items():
-        for note in table.footnotes:
-            is_of_columns = len(note.label) == 1 and note.label != DIVERGED
-            if note.is_vital and note.label != "trial" and not is_of_columns:
-                yield Footnote(f"{name}, {note.label}", note.text, is_vital=True)
+    notes = grouped(
+        ((note.label, note.text), name)
+        for name, table in tables.items()
+        for note in table.footnotes
+        if note.is_vital and note.label != "trial"
+        if len(note.label) > 1 or note.label == DIVERGED  # others are marks of columns
+    )
+    for (label, text), names in notes.items():
+        where = "" if len(names) == len(tables) else f"{and_list(names)}, "
+        yield Footnote(f"{where}{label}", text, is_vital=True)
 
 
 def conclusion(rows: Sequence[str], results: Mapping[str, Results], contexts: Contexts) -> str:
