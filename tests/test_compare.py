@@ -117,6 +117,7 @@ def test_a_change_of_one_row_is_told_from_the_equal_ones(
     assert footnotes["the same"] == "note, tokenizer, hardware, software and code"
     assert "spec, all rows" not in footnotes
     assert "baseline and none: equal to the last bit" in compared.table().conclusion
+    assert footnotes["Δ"].endswith("equal: the scores do not differ in any bit")
 
 
 def test_between_tokenizers_losses_are_compared_per_character(
@@ -168,6 +169,15 @@ def test_rows_are_matched_by_what_they_are(before: Path, spec: Path, tmp_path: P
     assert {row.matched_by for row in compared.rows} == {"changes"}
     assert notes(compared)["spec, all rows"] == "training.steps: 6 → 7"
     assert "none → nothing" in compared.text("terminal")
+
+
+def test_rows_of_one_experiment_are_matched_before_those_of_another(
+    before: Path, spec: Path, tmp_path: Path
+) -> None:
+    store_runs(spec.with_name("a.yaml"), before, THREE.replace("steps: 6", "steps: 5"))
+    after = store_runs(spec, tmp_path / "other", THREE.replace("steps: 6", "steps: 7"))
+    compared = api.compare(before, after)
+    assert [row.names[0] for row in compared.rows] == ["pe:baseline", "pe:none", "pe:rms"]
 
 
 def test_what_shares_a_name_alone_is_matched_last(spec: Path, before: Path, tmp_path: Path) -> None:

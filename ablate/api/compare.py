@@ -115,6 +115,7 @@ def _matched(before: Sequence[ResultRow], after: Sequence[ResultRow]) -> list[Pa
     matches: dict[int, tuple[int, MatchedBy]] = {}
     keys: tuple[tuple[MatchedBy, Callable[[ResultRow], str | None]], ...] = (
         ("spec", lambda row: text(row.spec)),
+        ("changes", lambda row: text(_changes(row, of_its_name=True))),
         ("changes", lambda row: text(_changes(row))),
         ("changes", lambda row: text(row.changes)),
         ("name", lambda row: row.name),
@@ -134,11 +135,16 @@ def _pairs(before: Mapping[str, _V], after: Mapping[str, _V]) -> dict[str, tuple
     return {key: (before[key], after[key]) for key in before if key in after}
 
 
-def _changes(row: ResultRow) -> dict[str, Any] | None:
-    """Return the values in which a row differs from its baseline, by path; None if unknown."""
+def _changes(row: ResultRow, *, of_its_name: bool = False) -> dict[str, Any] | None:
+    """Return the values in which a row differs from its baseline, by path; None if unknown.
+
+    ``of_its_name`` adds the experiment and the row that trained it, as its first record has them.
+    """
     if row.spec is None or row.base is None:
         return None
-    return {path: value for path, (_, value) in _differences(row.base, row.spec)}
+    first = next(iter(row.records.values())) if of_its_name else {}
+    names = {key: first[key] for key in ("experiment", "variant") if key in first}
+    return names | {path: value for path, (_, value) in _differences(row.base, row.spec)}
 
 
 def _differences(

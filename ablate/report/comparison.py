@@ -212,7 +212,7 @@ class Compared:
             "Δ",
             "after less before, of pairs of the same seed where both have it, else of means; "
             "the intervals of a column hold together, new seeds on the same sentences; equal: "
-            "nothing differs in any bit",
+            "the scores do not differ in any bit",
         )
         if not self.has_one_tokenizer:
             text = "tokenizers differ, so that losses are compared in bits per character"
