@@ -209,7 +209,7 @@ class Check(Frozen, ABC):
         """Yield why a gate cannot use the check: not blessed, or edited since it was."""
         at = ("checks", name)
         if self.blessed is None:
-            yield at, f"has not been blessed; {BLESS_AGAIN}"
+            yield at, f"has not been blessed; {BLESS_AGAIN}, or remove the check"
             return
         before, after = self.blessed.terms, self.terms(alpha)
         if changed := [term for term in before | after if before.get(term) != after.get(term)]:

@@ -361,7 +361,7 @@ def test_a_reference_as_it_was_blessed_has_no_flaw(bleu: Reference, losses: Refe
         ({"seeds": 1}, ("seeds",), "was 3 when the check was blessed"),
         ({"row": "none"}, ("row",), "was baseline when the check was blessed"),
         ({"better": "higher"}, ("better",), "was not given when the check was blessed"),
-        ({"blessed": None}, (), "has not been blessed"),
+        ({"blessed": None}, (), "reference again, or remove the check"),
         ({"blessed.lowest": 30.0}, ("blessed", "lowest"), "follows from the values and terms"),
         ({"blessed.std": 3.0}, ("blessed", "std"), "follows from the values and terms"),
         ({"blessed.values": (41.0, 49.0)}, ("blessed",), "cannot promise"),
