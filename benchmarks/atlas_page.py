@@ -48,7 +48,9 @@ What each part is worth: the difference in BLEU between a row that has it and a 
 rows share. Brackets hold intervals of 95% for all rows of a column together
 ([statistics.md](statistics.md)). The difference of a row that diverged counts the runs that did as
 0. A part's name leads to its documentation; optimizers and
-schedules, each at its best learning rate, have their differences there. Parameters and operations
+schedules, each at its best learning rate, have their differences there. A part has the options that
+it has by default: most objectives are without the baseline's smoothing, as cross_entropy is.
+Parameters and operations
 (of a training) are what the part adds to the first experiment's baseline.
 
 In the site a click on a heading sorts, and the field above the table filters: `position better`.

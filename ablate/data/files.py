@@ -15,6 +15,7 @@ from ablate.data.own_text import (
     Overlap,
     OwnText,
     TestName,
+    all_splits_have_one_origin,
 )
 from ablate.data.parallel import Limits, Numbered, Ratio, lines_of, paired, pieces_of
 from ablate.errors import DataError
@@ -31,14 +32,14 @@ class Files(OwnText):
     """Two files a split, plain or ``.gz``; line n of one is the translation of line n of the other.
 
     ``{name: files, src: en, tgt: de, train: [a.en, a.de], dev: [b.en, b.de], tests: {news: [c.en,
-    c.de]}}``; or ``holdout: {dev: 500, test: 500}`` in place of the last two. A pattern names
-    several files, in the order of their names: ``[train/*.en, train/*.de]``; ``books.zip/books.en``
-    is a file in an archive. Training pairs that are empty, no UTF-8, or too long are left out, and
-    the notes have their numbers and lines; an empty or broken line elsewhere is an error. Relative
-    paths begin at the folder of the YAML file, those of ``--set`` at the working directory. The
-    content of the files determines the results, not their names. A text with a fault of which the
-    numbers would mean little is refused, such as tests that stand in the training text; lesser ones
-    are told under the table (`ablate corpora check`).
+    c.de]}}``; or ``holdout: {dev: 500, test: 500}`` in place of the last two, or of one of them. A
+    pattern names several files, in the order of their names: ``[train/*.en, train/*.de]``;
+    ``books.zip/books.en`` is a file in an archive. Training pairs that are empty, no UTF-8, or too
+    long are left out, and the notes have their numbers and lines; an empty or broken line elsewhere
+    is an error. Relative paths begin at the folder of the YAML file, those of ``--set`` at the
+    working directory. The content of the files determines the results, not their names. A text with
+    a fault of which the numbers would mean little is refused, such as tests that stand in the
+    training text; lesser ones are told under the table (`ablate corpora check`).
 
     Args:
         src: code of the source language.
@@ -47,9 +48,9 @@ class Files(OwnText):
         dev: the pair of files that decides about stopping and averaging.
         tests: the pairs of files to report on, by name; with further files of the target, if there
             are several references, by all of which BLEU and chrF score.
-        holdout: in place of dev and tests, how many training pairs become dev, and how many a test
-            called ``test``. They are chosen by hashes, so that they stay the same where text is
-            added; pairs like them, but for case and punctuation, are left out.
+        holdout: in place of dev, of tests or of both, how many training pairs become dev, and how
+            many a test called ``test``. They are chosen by hashes, so that they stay the same where
+            text is added; pairs like them, but for case and punctuation, are left out.
         tokenised: the text is lower-cased and its tokens stand apart, so BLEU must not tokenise.
         max_words: a training pair has no more on either side; characters count where words are
             not separated, as in Chinese or Thai.
@@ -76,14 +77,14 @@ class Files(OwnText):
         overlap: Annotated[Overlap, AddedOption("keep")] = "keep",
         accept: Annotated[tuple[FaultName, ...], AddedOption([])] = (),
     ) -> None:
-        if (holdout is None) != bool(dev and tests) or (holdout and (dev or tests)):
+        if not all_splits_have_one_origin(dev, tests, holdout):
             raise ValueError(
-                "files: give dev and tests, of files of their own; or neither of them, and take "
-                "both out of the training text (holdout: {dev: 500, test: 500})"
+                "files: give dev and tests, of files of their own, or take them out of the "
+                "training text: both (holdout: {dev: 500, test: 500}), or the one that is not given"
             )
         paths: dict[str, tuple[str, ...]] = {"train": train}
-        if dev and tests:
-            paths |= {"dev": dev, **{f"tests.{x}": tests[x] for x in tests}}
+        paths |= {"dev": dev} if dev else {}
+        paths |= {f"tests.{name}": of_test for name, of_test in (tests or {}).items()}
         limits = Limits(max_words, max_ratio, (src, tgt))
         super().__init__(paths, Handling(src, tgt, tokenised, limits, overlap, accept, holdout))
 

@@ -28,16 +28,23 @@ from ablate.data.parallel import (
 from ablate.errors import DataError
 from ablate.hashing import digest, sha256
 from ablate.registry import digest_of_code
-from ablate.wording import counted
+from ablate.wording import and_list, counted
 
 Code = Annotated[str, Field(min_length=1)]
 FaultName = Literal["test_in_train", "test_in_dev", "same_sides", "repeated_pairs", "swapped_sides"]
 """A fault that an experiment may accept; other ones are only told."""
 Overlap = Literal["keep", "drop"]
-Holdout = Annotated[dict[Literal["dev", "test"], PositiveInt], Field(min_length=2)]
-"""How many pairs of the training text are dev, and how many the test."""
+Holdout = Annotated[dict[Literal["dev", "test"], PositiveInt], Field(min_length=1)]
+"""How many pairs of the training text are dev, or the test."""
 
+_HELD_OUT = {"dev": "dev", "tests.test": "test"}
 _OWN_CODE = digest_of_code(Path(__file__).parent)
+
+
+def all_splits_have_one_origin(dev: object, tests: object, holdout: Holdout | None) -> bool:
+    """Return whether dev and the tests are each given, or else held out of the training text."""
+    held = holdout or {}
+    return bool(dev) != ("dev" in held) and bool(tests) != ("test" in held)
 
 
 def usable_test_name(name: str) -> str:
@@ -202,8 +209,8 @@ class OwnText(Corpus):
             notes += more
         handling = self._handling
         if handling.holdout:
-            splits, note = _with_holdout(splits["train"], handling.holdout)
-            notes += (note,)
+            held, note = _with_holdout(splits["train"], handling.holdout)
+            splits, notes = splits | held, (*notes, note)
         train, dev = splits.pop("train"), splits.pop("dev")
         text = CorpusText(
             name=type(self).__name__.lower(),
@@ -252,17 +259,17 @@ class OwnText(Corpus):
 
 
 def _with_holdout(train: Bitext, holdout: Holdout) -> tuple[dict[str, Bitext], str]:
-    """Return the splits of a text whose dev and test are taken out of it, and a note."""
-    n_dev, n_test = holdout["dev"], holdout["test"]
-    (dev, test), gone = held_out(train, (n_dev, n_test))
+    """Return a text without what is taken out of it, the splits that are made of that, a note."""
+    sizes = {split: holdout[name] for split, name in _HELD_OUT.items() if name in holdout}
+    sets, gone = held_out(train, tuple(sizes.values()))
     parts = {
-        name: Bitext.of((train.src[row], train.tgt[row]) for row in rows)
-        for name, rows in {"dev": dev, "tests.test": test}.items()
+        split: Bitext.of((train.src[row], train.tgt[row]) for row in rows)
+        for split, rows in zip(sizes, sets, strict=True)
     }
-    n_alike = len(gone) - n_dev - n_test
+    n_alike = len(gone) - sum(sizes.values())
     alike = f", and {n_alike:,} like them left out" if n_alike else ""
-    note = f"train: {n_dev:,} pairs are held out for dev and {n_test:,} for the test{alike}"
-    return {"train": _without(train, gone), **parts}, note
+    counts = and_list([f"{n:,} pairs for {_HELD_OUT[split]}" for split, n in sizes.items()])
+    return {"train": _without(train, gone), **parts}, f"train: {counts} are held out{alike}"
 
 
 def _without(train: Bitext, rows: Collection[int]) -> Bitext:

@@ -18,6 +18,7 @@ from ablate.data.own_text import (
     Overlap,
     OwnText,
     TestName,
+    all_splits_have_one_origin,
     usable_test_name,
 )
 from ablate.data.parallel import Limits, Numbered, Ratio, files_of
@@ -68,8 +69,8 @@ class Table(OwnText):
             chrF score.
         split: the column that says whether a row is of train, of dev (or valid, validation, val),
             or the name of its test, if train is the only table; null: ``split``.
-        holdout: in place of all these, how many training pairs become dev, and how many a test, as
-            with ``files``.
+        holdout: in place of dev, of tests or of both, how many training pairs become dev, and how
+            many a test, as with ``files``.
         tokenised: the text is lower-cased and its tokens stand apart, so BLEU must not tokenise.
         max_words: a training pair has no more on either side; characters count where words are
             not separated, as in Chinese or Thai.
@@ -98,18 +99,16 @@ class Table(OwnText):
         accept: tuple[FaultName, ...] = (),
     ) -> None:
         paths: dict[str, tuple[str, ...]] = {"train": (train,)}
-        if (holdout is not None) + (split is not None) + bool(dev or tests) > 1 or (
-            (dev is None) != (not tests)
-        ):
-            raise ValueError(
-                "table: give dev and tests, each a table of its own; or neither of them, where a "
-                "column of train says the split of each row (split: COLUMN), or both are taken "
-                "out of it (holdout: {dev: 500, test: 500})"
-            )
-        if dev and tests:
-            paths |= {"dev": (dev,)} | {f"tests.{name}": (tests[name],) for name in tests}
-        elif holdout is None:
+        if not (dev or tests or holdout):
             split = "split" if split is None else split
+        elif split is not None or not all_splits_have_one_origin(dev, tests, holdout):
+            raise ValueError(
+                "table: give dev and tests, each a table of its own, or take them out of train: "
+                "both (holdout: {dev: 500, test: 500}), or the one that is not given; or have a "
+                "column of train say the split of each row (split: COLUMN)"
+            )
+        paths |= {"dev": (dev,)} if dev else {}
+        paths |= {f"tests.{name}": (table,) for name, table in (tests or {}).items()}
         limits = Limits(max_words, max_ratio, (src, tgt))
         named = columns or (src, tgt)
         read = tuple(map(repr, (*named, references, split, columns is None)))
