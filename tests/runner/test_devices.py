@@ -169,10 +169,13 @@ def test_a_gpu_computes_deterministically_and_adds_up_in_single_precision(
     monkeypatch.setattr(torch, "use_deterministic_algorithms", ask)
     monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)
     before = products.allow_bf16_reduced_precision_reduction
+    torch.set_float32_matmul_precision("high")  # as TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1 does
     try:
         devices.compute_deterministically()
         assert not products.allow_bf16_reduced_precision_reduction
+        assert not products.allow_tf32
     finally:
         products.allow_bf16_reduced_precision_reduction = before
+        torch.set_float32_matmul_precision("highest")
     assert calls == [(True, True)]
     assert not torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
