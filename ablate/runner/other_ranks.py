@@ -170,7 +170,7 @@ def _serve(parent: int, own: Connection, task: Task, follow: Follow) -> NoReturn
     gc.freeze()  # finalizers of inherited objects may wait for threads that a fork does not have
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first rank ends this one
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Slurm and `timeout` send it to all processes
     status = 0
     try:
         set_up(task)

@@ -355,6 +355,10 @@ def add_and_write(task: Task, ranks: Ranks) -> None:
     (task.results / f"{ranks.rank} of {ranks.n}").write_text(f"{total} by {FORKED}{os.getpid()}")
 
 
+def add_twice(task: Task, ranks: Ranks) -> None:
+    assert add(ranks) == add(ranks)
+
+
 def add_and_fail(task: Task, ranks: Ranks) -> None:
     if ranks.rank == 1:
         raise MemoryError("no room")
@@ -403,6 +407,14 @@ def test_the_ranks_are_processes_that_compute_together(
     written = [(three.results / f"{rank} of 3").read_text().split(" by ") for rank in (1, 2)]
     assert [total for total, _ in written] == ["111.0", "111.0"]
     assert len({os.getpid(), *(int(process) for _, process in written)}) == 3
+
+
+def test_other_ranks_go_on_when_all_processes_are_asked_to_stop(three: Task) -> None:
+    with joined_ranks(three, add_twice) as ranks:
+        add(ranks)
+        for other in multiprocessing.active_children():
+            os.kill(other.pid or 0, signal.SIGTERM)
+        assert add(ranks) == 111
 
 
 def test_one_device_starts_nothing(task: MakeTask) -> None:

@@ -286,6 +286,20 @@ def test_the_death_of_a_worker_is_an_error(is_at_work: bool, small_shards: None)
         worker.close()
 
 
+@on_linux
+def test_a_worker_goes_on_when_all_processes_are_asked_to_stop(small_shards: None) -> None:
+    model = thin("position", "none").train()
+    share_weights(model)
+    worker = GradWorker(model, engine_of(model).step_config)
+    shards = shard_batch(some_batch(), 20, is_training=True)
+    try:
+        before = result_of(worker, shards).losses
+        os.kill(workers()[0], signal.SIGTERM)
+        assert torch.equal(result_of(worker, shards).losses, before)
+    finally:
+        worker.close()
+
+
 def result_of(worker: GradWorker, shards: Sequence[Shard]) -> ShardResult:
     """Return a worker's result of shards, which it computes after all earlier ones."""
     worker.begin(shards)

@@ -191,7 +191,7 @@ def _serve(
     """Answer the requests of the parent until the connection ends."""
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Slurm and `timeout` send it to all processes
     other_end.close()
     torch.set_num_threads(1)
     while True:
