@@ -332,6 +332,15 @@ class TestWithProcesses:
             subprocess.run([*start, *ranks], check=True, timeout=120, env=environment)
             assert_same(store, "torchrun", "whole")
 
+    def test_a_launcher_of_the_call_changes_no_run(
+        self, make: Make, diary: Diary, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        finish(make("whole"), store)
+        monkeypatch.setenv("RANK", "0")
+        monkeypatch.setenv("WORLD_SIZE", "1")
+        schedule([make("launched")], Local([Device("cpu")] * 2), store, diary, Limits(probes=False))
+        assert_same(store, "launched", "whole")
+
 
 @pytest.fixture
 def three(task: MakeTask) -> Task:
