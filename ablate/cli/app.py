@@ -83,9 +83,15 @@ def options(
         context.with_resource(without_plugins())
 
 
+def _stop(number: int, _: object) -> None:
+    """Stop as cleanly as on Ctrl-C, and once: `timeout` sends the signal twice."""
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Run the command that the arguments name; never returns."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # stop as cleanly as on Ctrl-C
+    signal.signal(signal.SIGTERM, _stop)
     gc.set_threshold(_GC_THRESHOLD)
     lazy_dynamo.install()
     try:

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -285,6 +286,30 @@ def test_ctrl_c_ends_with_130_and_leaves_no_process_behind(folder: Path, cache: 
     assert not list(runs.glob("*/record.json"))
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
+
+
+_STOPPED_TWICE = """\
+import os, signal
+from ablate.cli import app
+
+def command():
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
+        print("saved")
+
+app.app = command
+app.main()
+"""
+
+
+def test_a_second_sigterm_does_not_cut_the_end_short(folder: Path, cache: Path) -> None:
+    command = [sys.executable, "-c", _STOPPED_TWICE]
+    ended = subprocess.run(
+        command, cwd=folder, env=environment(cache), capture_output=True, text=True, timeout=60
+    )
+    assert (ended.returncode, ended.stdout) == (130, "saved\n")
 
 
 def _start(folder: Path, cache: Path, words: list[str]) -> subprocess.Popen[str]:
