@@ -72,7 +72,7 @@ def gpus(target: Target) -> CheckResult:
     n_listed = torch.cuda.device_count()
     try:
         chosen = devices.find(target.devices)
-    except (AblateError, RuntimeError) as error:
+    except AblateError as error:
         return broken(f"{first_line(error)}{_unused(cards)}", gpus_listed=len(cards or ()))
     n_cuda = torch.cuda.device_count()  # once initialised, CUDA counts and not NVML
     figures = {"gpus_by_cuda": n_cuda, "gpus_by_nvml": n_listed}

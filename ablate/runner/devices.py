@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 
 from ablate.data.cache import cache_folder
-from ablate.errors import AblateError
+from ablate.errors import AblateError, first_line
 
 _CPU_TOPOLOGY = Path("/sys/devices/system/cpu")
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -109,7 +109,12 @@ def find(names: str) -> tuple[Device, ...]:
         return (Device("cpu"),)
     # Before CUDA is initialised, PyTorch asks NVML, which counts GPUs and not MIG instances
     if torch.cuda.device_count() > 0:
-        torch.cuda.init()
+        try:
+            torch.cuda.init()
+        except RuntimeError as error:  # such as of a driver that is too old
+            raise DeviceError(
+                f"CUDA cannot start, without which there is --device cpu: {first_line(error)}"
+            ) from error
     return find_among(torch.cuda.device_count(), names)
 
 

@@ -73,6 +73,16 @@ def test_a_missing_device_is_an_error_and_nothing_takes_its_place(
     assert caught.value.exit_status == 2
 
 
+def test_cuda_that_cannot_start_is_an_error_of_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise RuntimeError("The NVIDIA driver on your system is too old.\nadvice")
+
+    _with_gpus(monkeypatch, 1)
+    monkeypatch.setattr(torch.cuda, "init", fail)
+    with pytest.raises(DeviceError, match=r"--device cpu: The NVIDIA driver .* too old.$"):
+        find("auto")
+
+
 def test_there_is_one_place_per_core_or_job_and_one_per_gpu(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
