@@ -25,6 +25,7 @@ from ablate.model import Transformer
 from ablate.parts.feed_forward import Relu
 from ablate.parts.position.absolute import Shifted
 from ablate.registry import lookup
+from ablate.runner.backends.local import python_path
 from ablate.training.engines import Engine, data_parallel, make_engine
 from ablate.training.engines.data_parallel import (
     GradWorker,
@@ -298,6 +299,23 @@ def test_a_worker_goes_on_when_all_processes_are_asked_to_stop(small_shards: Non
         assert torch.equal(result_of(worker, shards).losses, before)
     finally:
         worker.close()
+
+
+_FORGETS_A_WORKER = """\
+from tests.training.test_data_parallel import *
+
+model = thin("position", "none").train()
+share_weights(model)
+worker = GradWorker(model, engine_of(model).step_config)
+result_of(worker, shard_batch(some_batch(), 20, is_training=True))
+"""
+
+
+@on_linux
+def test_a_worker_that_was_not_closed_ends_with_its_process() -> None:
+    path = {"PYTHONPATH": python_path()}
+    command = [sys.executable, "-P", "-c", _FORGETS_A_WORKER]
+    subprocess.run(command, env={**os.environ, **path}, check=True, timeout=60)
 
 
 def result_of(worker: GradWorker, shards: Sequence[Shard]) -> ShardResult:

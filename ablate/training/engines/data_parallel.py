@@ -18,6 +18,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from multiprocessing import util
 from multiprocessing.connection import Connection
 
 import numpy as np
@@ -124,6 +125,8 @@ class GradWorker:
             # Newer Pythons warn of forks beside threads; those of a run hold no locks needed here
             warnings.simplefilter("ignore", DeprecationWarning)
             self._process.start()
+        # Python would send SIGTERM at its exit, which the process ignores, and wait
+        util.Finalize(self, self._process.kill, exitpriority=0)
         other.close()
 
     def begin(self, shards: Sequence[Shard]) -> None:
