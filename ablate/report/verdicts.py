@@ -163,10 +163,13 @@ def ranking(results: Results) -> Iterator[Footnote]:
     values = results.values(bleu)
     bias = selection_bias(values, n_best) if results.baseline.name in values else None
     if bias is not None and bias >= _LEAST_BIAS:
+        of = "difference of the best row is"
+        if n_best > 1:
+            of = f"differences of the {n_best} best rows are"
         yield Footnote(
             "winner's curse",
-            f"the differences of the {n_best} best rows are {number(bias, BLEU_DECIMALS + 1)} BLEU "
-            "lower in a seed that did not select them.",
+            f"the {of} {number(bias, BLEU_DECIMALS + 1)} BLEU lower in a seed that did not select "
+            f"{'them' if n_best > 1 else 'it'}.",
         )
 
 
