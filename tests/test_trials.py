@@ -120,7 +120,9 @@ def test_a_report_takes_seeds_rows_and_overrides(path: Path) -> None:
 
 
 def test_a_report_without_runs_says_under_which_overrides_some_are(path: Path) -> None:
-    with pytest.raises(StoreError, match=r"holds no run of pe; `ablate run pe.yaml` makes them"):
+    with pytest.raises(
+        StoreError, match=r"no run of pe that has ended; `ablate run pe.yaml` makes them"
+    ):
         api.report(path)
     finish(path, Path("results"), (STEPS, "model.norm={name: layer, eps: 1e-3}"), [1], ["none"])
     expected = "give --set model.norm.eps=0.001 --set training.steps=3 --seeds 1"

@@ -98,7 +98,7 @@ def report(
         Fingerprints().known(selection.corpus)
         about = "".join(f", {remark}" for remark in trials.remarks(selection))
         raise StoreError(
-            f"{store.results} holds no run of {selection.experiment.name}{about}"
+            f"{store.results} holds no run of {selection.experiment.name} that has ended{about}"
             f"{trials.hints(selection, store)}; `ablate run {os.fspath(path)}` makes them"
         )
     for remark in remarks_on(records):
