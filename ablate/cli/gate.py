@@ -91,7 +91,7 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
     from ablate.api.gate import reference_of
 
     reference = reference or default_reference(spec)
-    given = options.run_options(context.params)
+    given = options.run_options(context)
     if bless:
         contexts = api.contexts_of(spec, given.overrides)
         targets = {path: reference_of(reference, name) for name, path in contexts.items()}

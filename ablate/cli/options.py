@@ -194,10 +194,14 @@ _OF_RUNS = ("device", "jobs", "engine", "results", "fresh", "probe_seconds", "st
 _OF_BACKENDS = ("address", "slurm_partition", "slurm_time", "gpus_per_task")
 
 
-def run_options(given: Mapping[str, Any]) -> RunOptions:
+def run_options(context: typer.Context) -> RunOptions:
     """Return the options of a command that trains, from the values of all its parameters."""
     from ablate.api import RunOptions
 
+    given = context.params
+    source = context.get_parameter_source("probe_seconds")
+    if given["no_probe"] and source is not None and source.name == "COMMANDLINE":
+        raise SpecError("--probe-seconds and --no-probe exclude each other; drop one")
     return RunOptions(
         **{name: given[name] for name in _OF_RUNS},
         seeds=parse_seeds(given["seeds"]),

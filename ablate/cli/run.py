@@ -50,6 +50,6 @@ def run(  # noqa: PLR0913 - one argument for every option of the command
     """
     from ablate import api
 
-    outcome = api.run(spec, options.run_options(context.params), only=only or ())
+    outcome = api.run(spec, options.run_options(context), only=only or ())
     print_table(outcome.table, "json" if as_json else None, has_all_notes=notes)
     return outcome.exit_status

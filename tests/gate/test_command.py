@@ -365,6 +365,7 @@ def test_experiments_in_different_folders_have_references_of_their_own(
         (("--stored",), "has not been blessed"),
         (("--device", "gpu"), "has not been blessed|no device"),
         (("--plugin", "missing.py"), r"missing\.py"),
+        (("--no-probe", "--probe-seconds", "2"), "exclude each other"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
