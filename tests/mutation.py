@@ -84,7 +84,7 @@ TESTED_BESIDE = {
         "decoding/test_captured",
         "decoding/test_contract",
     ),
-    "runner": ("test_study", "test_tune"),
+    "runner": ("test_study", "test_tune", "test_match_time"),
     "training": ("test_gradients",),
 }
 """The tests of packages that are not in a folder of the package's name."""
