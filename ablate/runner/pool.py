@@ -222,7 +222,7 @@ class _Worker:
         self.largest: dict[str, int] = {}  # sentences in the largest batch of each task
         self._failed: Task | None = None  # whose failure has ended the process of all others
         self._must_restart = False
-        self._n_devices = 1  # that the process sees
+        self._seen = device, 1  # by the process: the devices, and how many
         self._start = start
         self.n_cores = 1  # of the CPU, that the group may keep busy
         self._messages = messages
@@ -256,10 +256,11 @@ class _Worker:
         device = replace(self.device, others=tuple(gpus))
         for worker in self.reserved:  # on a cluster its process may occupy a device of this group
             worker.close()
-        if not self.is_ready or group[0].n_devices != self._n_devices:
+        seen = device, group[0].n_devices
+        if not self.is_ready or seen != self._seen:
             self.close()
         if self._started is None:
-            self._n_devices = group[0].n_devices
+            self._seen = seen
             process = self._start(device, group)
 
             def listen() -> None:  # the last message is the process's exit

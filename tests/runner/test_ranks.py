@@ -112,6 +112,21 @@ def test_a_run_takes_as_many_gpus_as_it_has_devices(
     assert {ended.failure for ended in outcomes} == {None}
 
 
+def test_a_process_that_sees_other_gpus_than_those_of_a_run_is_not_used_for_it(
+    task: MakeTask, diary: Diary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two rounds of probes all GPUs are free, and are shared out in another order."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    BusyProcess.seen, BusyProcess.at_work, BusyProcess.most = {}, [], 0
+    tasks = [task(name, spec={"seed": 1, "devices_per_run": 2}) for name in "ab"]
+    facts = DeviceFacts({}, has_bf16=False, memory_mib=80_000.0)
+    gpus = [Device("cuda", index, facts=facts) for index in range(4)]
+    with Pool(gpus, diary, BusyProcess) as pool:
+        for _ in range(3):
+            assert len(list(pool.run([(each,) for each in tasks]))) == 2
+            assert sorted(gpu for seen in BusyProcess.seen.values() for gpu in seen) == list("0123")
+
+
 def test_the_devices_of_a_run_are_of_one_machine(task: MakeTask, diary: Diary) -> None:
     BusyProcess.seen, BusyProcess.at_work, BusyProcess.most = {}, [], 0
     slots = [Device("cpu", node=node) for node in "abbc"]
