@@ -48,6 +48,9 @@ _OUT_OF_MEMORY = (
 _ABORT_MESSAGES = ("std::bad_alloc", "memory allocation of")
 """Parts of what C++ and Rust print before they abort a process for lack of memory."""
 
+EXIT_STATUS: dict[Failure, int] = {"memory": 4, "killed": 5}
+"""With which a first rank ends because another one did so, if a retry depends on it."""
+
 
 class RankLostError(RunError):
     """Another rank of the run has ended early."""
@@ -76,7 +79,7 @@ def failure_of_exit(status: int, log: str) -> Failure:
         return "killed"
     if -status == signal.SIGABRT and any(text in log for text in _ABORT_MESSAGES):
         return "memory"
-    return "other"
+    return next((failure for failure, own in EXIT_STATUS.items() if own == status), "other")
 
 
 def status_of(error: BaseException) -> str:

@@ -27,7 +27,13 @@ from ablate.errors import DivergedError, RunError, StoppedError
 from ablate.processes import die_with_parent, exit_reason, print_stacks_on_signal
 from ablate.registry import adopt
 from ablate.runner.devices import compute_deterministically
-from ablate.runner.failures import RankLostError, failure_of, failure_of_exit, reason_of
+from ablate.runner.failures import (
+    EXIT_STATUS,
+    RankLostError,
+    failure_of,
+    failure_of_exit,
+    reason_of,
+)
 from ablate.runner.task import Failure, Task
 from ablate.training.ranks import ALONE, Ranks, process_group
 
@@ -160,9 +166,9 @@ class _Others:
                 return
             running = [process for process in running if process.exitcode != 0]
         if running and not self._is_closed.wait(2 * _GRACE_S):
-            reason = "; ".join(map(str, self._losses())) or "the ranks have lost each other"
-            sys.stderr.write(f"{reason}\n")
-            os._exit(RunError.exit_status)
+            losses = self._losses() or [RankLostError("the ranks have lost each other", "other")]
+            sys.stderr.write(f"{'; '.join(map(str, losses))}\n")
+            os._exit(EXIT_STATUS.get(losses[0].failure, RunError.exit_status))
 
 
 def _serve(parent: int, own: Connection, task: Task, follow: Follow) -> NoReturn:

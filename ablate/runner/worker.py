@@ -5,7 +5,7 @@ keep busy. Importing PyTorch takes seconds: on Linux each group gets a fork of t
 has not computed anything. The process executes a group itself, and then ends, on other systems; to
 measure memory, which a fork shares; and if an import has opened a GPU, which no fork can use. The
 exit status of a group is 0 when all tasks have sent how they ended, 1 when the failure of one ended
-the process of all, and 130 when it was stopped.
+the process of all, one of `EXIT_STATUS` when a lost rank did, and 130 when it was stopped.
 """
 
 from __future__ import annotations

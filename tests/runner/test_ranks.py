@@ -26,7 +26,7 @@ from ablate.runner import other_ranks, rank
 from ablate.runner.backends.local import Local
 from ablate.runner.check import check, check_devices
 from ablate.runner.devices import Device, DeviceFacts
-from ablate.runner.failures import RankLostError
+from ablate.runner.failures import RankLostError, failure_of_exit
 from ablate.runner.other_ranks import Follow, joined_ranks
 from ablate.runner.pool import Pool
 from ablate.runner.run import run_one
@@ -401,6 +401,18 @@ def fail_or_wait(task: Task, ranks: Ranks) -> None:
     time.sleep(60)
 
 
+def fill_memory_or_wait(task: Task, ranks: Ranks) -> None:
+    if ranks.rank == 1:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+    time.sleep(60)
+
+
+def die_or_wait(task: Task, ranks: Ranks) -> None:
+    if ranks.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+
+
 def fail_late(task: Task, ranks: Ranks) -> None:
     if ranks.rank == 1:
         time.sleep(0.3)  # the other one has ended
@@ -507,10 +519,24 @@ def exit_status_of(work: Callable[[], None]) -> int | None:
     return process.exitcode
 
 
-@pytest.mark.parametrize("follow", [fail_or_wait, fail_late])
+@pytest.mark.parametrize(
+    ("follow", "failure", "reason"),
+    [
+        (fail_or_wait, "other", "RuntimeError: a reason of its own"),
+        (fail_late, "other", "RuntimeError: a reason of its own"),
+        (fill_memory_or_wait, "memory", "OutOfMemoryError: CUDA out of memory. Tried to "),
+        (die_or_wait, "killed", "killed by signal 9"),
+    ],
+)
 def test_a_first_rank_that_does_not_notice_a_loss_ends_with_the_reason(
-    three: Task, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, follow: Follow
+    three: Task,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    follow: Follow,
+    failure: str,
+    reason: str,
 ) -> None:
+    """As with NCCL, whose ranks wait for a lost one."""
     monkeypatch.setattr(other_ranks, "_GRACE_S", 0.1)
     joined = tmp_path / "joined"
 
@@ -526,9 +552,12 @@ def test_a_first_rank_that_does_not_notice_a_loss_ends_with_the_reason(
             time.sleep(0.01)
         follow(task, ranks)
 
-    assert exit_status_of(wait) == 1
+    status = exit_status_of(wait)
+    assert status is not None
+    assert status > 0
     last = (tmp_path / "log").read_text(encoding="utf-8").splitlines()[-1]
-    assert last == "rank 1 of 3: RuntimeError: a reason of its own"
+    assert last.startswith(f"rank 1 of 3: {reason}")
+    assert failure_of_exit(status, last) == failure
 
 
 def test_a_first_rank_outlives_those_that_it_has_ended(
