@@ -70,6 +70,7 @@ class GraphCapturer:
         """
         if not self._is_cuda:
             return work
+        self._give_back_cached_memory()
         try:
             graph, result = self._capture(work)
         except torch.OutOfMemoryError:  # captures may work with smaller batches
@@ -85,6 +86,16 @@ class GraphCapturer:
         for graph in self._graphs:
             graph.reset()
         self._graphs.clear()
+
+    def _give_back_cached_memory(self) -> None:
+        """Give back what PyTorch holds for reuse, if less than that is free: a capture cannot.
+
+        Source: c10/cuda/CUDACachingAllocator.cpp, malloc; so does `torch.cuda.graph` every time.
+        """
+        device = self._device
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        if torch.cuda.mem_get_info(device)[0] < cached:
+            torch.cuda.empty_cache()
 
     def _replay(self, graph: torch.cuda.CUDAGraph, result: Tensor) -> Tensor:
         """Replay a graph; a method, because all graphs must live while one may be replayed."""

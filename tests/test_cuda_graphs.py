@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ablate.cuda_graphs import GraphCapturer, generator_of
 from ablate.errors import EngineError
-from tests.fake_cuda import CudaMachine
+from tests.fake_cuda import MIB, CudaMachine
 
 
 def test_captures_go_on_after_all_were_destroyed(machine: CudaMachine) -> None:
@@ -88,6 +88,24 @@ def test_the_lack_of_memory_stays_what_it_is(machine: CudaMachine) -> None:
         pytest.raises(torch.OutOfMemoryError, match="2 GiB"),
     ):
         capturer.capture("the work", fail)
+
+
+@pytest.mark.parametrize(("free_mib", "n_expected"), [(60_000, 0), (0, 1)])
+def test_memory_that_is_held_for_reuse_is_free_for_a_capture(
+    machine: CudaMachine, monkeypatch: pytest.MonkeyPatch, free_mib: int, n_expected: int
+) -> None:
+    """During a capture PyTorch gives nothing back, and is out of memory beside free blocks."""
+    x, capturer, n_times = torch.ones(2), GraphCapturer(machine.device), []
+
+    def give_back() -> None:
+        assert not machine.allocator.underway
+        n_times.append(1)
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free_mib * MIB, 80_000 * MIB))
+    monkeypatch.setattr(torch.cuda, "empty_cache", give_back)
+    capturer.warm_up(lambda: x * 2)
+    assert capturer.capture("the work", lambda: x * 2)().tolist() == [2.0, 2.0]
+    assert len(n_times) == n_expected
 
 
 def test_the_generator_of_a_device_is_not_that_of_the_current_one(machine: CudaMachine) -> None:
