@@ -86,6 +86,28 @@ def test_every_optimizer_makes_the_same_updates_from_a_graph(
 @pytest.mark.train
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # where it cannot compile
+def test_more_models_are_compiled_in_one_process_than_pytorch_would(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compile_, counts = torch.compile, torch._dynamo.utils.counters["stats"]
+    monkeypatch.setattr(
+        torch,
+        "compile",
+        lambda f, *, dynamic, options: compile_(f, dynamic=dynamic, backend="eager"),
+    )
+    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 1)
+    n_before, engines = counts["unique_graphs"], []
+    for n_layers in (1, 2):
+        spec = run_spec(0.0)
+        model = spec.model.model_copy(update={"n_layers": n_layers})
+        engine, batches = prepared("compile", spec.model_copy(update={"model": model}))
+        engine.step([batches.make(batches.epoch(1, 0)[0])])
+        engines.append(engine)
+    assert counts["unique_graphs"] == n_before + len(engines)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # where it cannot compile
 def test_compiled_steps_learn_as_eager_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Traced for batches of any shape, without compiling the 34 kernels, which takes long."""
     compile_ = torch.compile

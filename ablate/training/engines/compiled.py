@@ -17,6 +17,8 @@ from ablate.training.step import StepConfig
 
 OPTIONS: dict[str, str | int | bool | Callable[..., Any]] = {"fallback_random": True}
 """Dropout masks are those of the eager engine."""
+_MOST_MODELS = 256
+"""Compiled in one process; PyTorch executes all beyond its own 8 eagerly, and only logs it."""
 
 
 class Compiled(Engine):
@@ -34,6 +36,7 @@ class Compiled(Engine):
         self, model: Transformer, step_config: StepConfig, optimizer: torch.optim.Optimizer
     ) -> None:
         super().__init__(model, step_config, optimizer)
+        torch._dynamo.config.recompile_limit = _MOST_MODELS
         self._forward_hidden = torch.compile(forward_hidden, dynamic=True, options=OPTIONS)
 
     def forward_backward(self, batch: Batch, normalizer: int) -> Tensor:
