@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,14 +11,6 @@ from ablate.cli import options
 from ablate.cli.guard import guarded
 from ablate.cli.output import console_of_output, echo, echo_json, echo_rendered, waiting
 from ablate.errors import SpecError
-
-
-class Catalogue(StrEnum):
-    """Formats of the catalogue of parts."""
-
-    terminal = "terminal"
-    markdown = "markdown"
-    json = "json"
 
 
 @guarded
@@ -32,8 +23,9 @@ def parts(  # noqa: PLR0913 - one argument for every option of the command
         str | None, typer.Argument(metavar="[NAME]", help="A part of the slot.")
     ] = None,
     form: Annotated[
-        Catalogue, typer.Option("--format", help="The format of the output.")
-    ] = Catalogue.terminal,
+        Literal["terminal", "markdown", "json"],
+        typer.Option("--format", help="The format of the output."),
+    ] = "terminal",
     as_json: options.AsJson = False,
     measured: Annotated[
         list[Path] | None,
@@ -57,13 +49,13 @@ def parts(  # noqa: PLR0913 - one argument for every option of the command
     from ablate import api
     from ablate.cli import catalogue
 
-    if as_json and form is not Catalogue.terminal:
-        raise SpecError(f"--json and --format {form.value} exclude each other; remove one")
+    if as_json and form != "terminal":
+        raise SpecError(f"--json and --format {form} exclude each other; remove one")
     with waiting("counting parameters and FLOPs"):
         listed = api.parts(slot, name, measured=measured or (), results=results)
-    if as_json or form is Catalogue.json:
+    if as_json or form == "json":
         echo_json([part.to_json() for part in listed])
-    elif form is Catalogue.markdown:
+    elif form == "markdown":
         echo(catalogue.markdown(listed), nl=False)
     else:
         console = console_of_output()

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from ablate.cli import options
 from ablate.cli.guard import guarded
 from ablate.cli.output import print_table, waiting
-
-
-class Layout(StrEnum):
-    """Layouts of a table."""
-
-    ours = "ours"
-    vaswani = "vaswani"
-    narang = "narang"
 
 
 @guarded
@@ -42,9 +33,9 @@ def report(  # noqa: PLR0913 - one argument for every option of the command
         ),
     ] = None,
     layout: Annotated[
-        Layout,
+        Literal["ours", "vaswani", "narang"],
         typer.Option(help="ours, or that of Vaswani et al. 2017 or Narang et al. 2021."),
-    ] = Layout.ours,
+    ] = "ours",
     wide: Annotated[
         bool, typer.Option("--wide", help="Print all columns side by side in the terminal.")
     ] = False,
@@ -78,7 +69,7 @@ def report(  # noqa: PLR0913 - one argument for every option of the command
             only=only or (),
             overrides=overrides or (),
             results=results,
-            layout=layout.value,
+            layout=layout,
         )
     chosen = columns.split(",") if columns else None
     print_table(outcome.table, form, output, chosen, is_wide=wide, has_all_notes=notes)
