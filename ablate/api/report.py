@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from ablate import config
@@ -24,6 +24,7 @@ from ablate.api.selection import (
     remarks_on,
     select,
     stored,
+    stored_in_each,
 )
 from ablate.config import Experiment
 from ablate.errors import DamagedFileWarning, DataError, StoreError
@@ -74,22 +75,10 @@ def report(
         StoreError: if nothing is stored; it names the overrides and seeds of other stored runs.
     """
     if config.contexts_of(path, overrides):
-        outcome, _ = in_each(
-            path,
-            overrides,
-            seeds,
-            only,
-            lambda context: report(
-                context,
-                seeds=seeds,
-                only=only,
-                overrides=overrides,
-                results=results,
-                layout=layout,
-            ),
-            is_stored=True,
+        of_context = partial(
+            report, seeds=seeds, only=only, overrides=overrides, results=results, layout=layout
         )
-        return outcome
+        return in_each(path, overrides, partial(stored_in_each, read=of_context))
     store = Store(Path(results))
     lookup = RunLookup(store)
     selection = at_look(select(path, overrides, seeds, only, lookup), lookup)
@@ -109,39 +98,19 @@ def report(
 def in_each(
     path: Path | str,
     overrides: Sequence[str],
-    seeds: Sequence[int] | None,
-    only: Sequence[str],
-    of_context: Callable[[Path], Outcome],
-    *,
-    is_stored: bool = False,
-) -> tuple[Outcome, Path]:
-    """Return the outcome of an experiment with contexts, and the folder of its tables.
+    outcomes_of: Callable[[dict[str, Path]], dict[str, Outcome]],
+) -> Outcome:
+    """Return the outcome of an experiment with contexts, from those of its contexts by name.
 
-    Every row of every context is checked before the first is called. If the results are only read
-    (``is_stored``), a context without any is left out.
+    Every row of every context is checked before ``outcomes_of`` is called.
 
     Raises:
         SpecError: with every mistake of the file.
-        StoreError: if no context has results.
     """
     whole = config.load(path, overrides)
     for each in whole.contexts.values():
         check(each)
-    outcomes: dict[str, Outcome] = {}
-    missing: list[StoreError] = []
-    for name, each in whole.contexts.items():
-        if not is_stored:
-            print_remark(f"context {name} ({len(outcomes) + 1} of {len(whole.contexts)})")
-        try:
-            outcomes[name] = of_context(each.path)
-        except StoreError as error:
-            if not is_stored:
-                raise
-            missing.append(error)
-    if not outcomes:
-        raise missing[0]
-    for reason in missing:
-        print_remark(f"left out: {reason}")
+    outcomes = outcomes_of({name: each.path for name, each in whole.contexts.items()})
     first = next(iter(outcomes.values())).experiment
     rows = {row.name for row in first.rows}
     narrowed = replace(
@@ -155,10 +124,7 @@ def in_each(
         for (row, seed), record in each.records.items()
     }
     status = max(each.exit_status for each in outcomes.values())
-    selection = select(next(iter(whole.contexts.values())).path, overrides, seeds, only)
-    named = replace(selection.experiment, name=whole.name)
-    folder = trials.table_folder(replace(selection, experiment=named), Path())
-    return Outcome(narrowed, records, table, status), folder
+    return Outcome(narrowed, records, table, status)
 
 
 def tabulate(

@@ -17,7 +17,15 @@ from pydantic import ValidationError
 from ablate.analysis.summary import Record, Summary, summarise
 from ablate.analysis.two_tables import RowSample
 from ablate.api.metrics import scored
-from ablate.api.selection import Fingerprints, Records, RunLookup, print_remark, select, stored
+from ablate.api.selection import (
+    Fingerprints,
+    Records,
+    RunLookup,
+    print_remark,
+    select,
+    stored,
+    stored_in_each,
+)
 from ablate.config import BASELINE, Experiment, RunSpec, contexts_of, experiment_name, shipped
 from ablate.errors import SpecError, StoreError
 from ablate.record import scoring
@@ -64,7 +72,8 @@ def read_result_set(name: str, spec: str | None, results: Path) -> ResultSet:
             raise SpecError(f"{name}: is no folder of results: it has no folder 'runs'")
         return _of_folder(name, spec)
     if contexts := contexts_of(name):
-        return _of_contexts(contexts, results)
+        read = stored_in_each(contexts, lambda path: read_result_set(str(path), None, results))
+        return _joined(read)
     lookup = RunLookup(Store(results))
     selection = select(name, lookup=lookup)
     records = stored(selection, lookup)
@@ -107,22 +116,6 @@ def scored_set(side: ResultSet, metrics: Sequence[Choice]) -> ResultSet:
         replace(row, samples=_samples(each)) for row, each in zip(side.rows, summaries, strict=True)
     ]
     return replace(side, rows=rows, scorings=_scorings(records))
-
-
-def _of_contexts(paths: Mapping[str, Path], results: Path) -> ResultSet:
-    """Read the results in every context; one without any is left out, as in a report."""
-    sets: dict[str, ResultSet] = {}
-    missing: list[StoreError] = []
-    for context, path in paths.items():
-        try:
-            sets[context] = read_result_set(str(path), None, results)
-        except StoreError as error:
-            missing.append(error)
-    if not sets:
-        raise missing[0]
-    for reason in missing:
-        print_remark(f"left out: {reason}")
-    return _joined(sets)
 
 
 def _joined(contexts: Mapping[str, ResultSet]) -> ResultSet:

@@ -15,7 +15,7 @@ from ablate.api.check import cautions
 from ablate.api.completion import DEFAULT, RunOptions, complete, opened, workers
 from ablate.api.looks import note_look
 from ablate.api.report import Outcome, in_each, tabulate
-from ablate.api.selection import Selection, key_of, print_remark
+from ablate.api.selection import Selection, key_of, print_remark, select
 from ablate.api.tune import select_chosen
 from ablate.errors import RunError, StoreError
 from ablate.hashing import sha256_of_text
@@ -68,16 +68,20 @@ def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] 
 
 
 def _run_in_contexts(path: Path | str, options: RunOptions, only: Sequence[str]) -> Outcome:
+    def outcomes_of(contexts: dict[str, Path]) -> dict[str, Outcome]:
+        outcomes: dict[str, Outcome] = {}
+        for name, context in contexts.items():
+            print_remark(f"context {name} ({len(outcomes) + 1} of {len(contexts)})")
+            outcomes[name] = run(context, options, only=only)
+        return outcomes
+
     with opened(options) as options:
-        outcome, folder = in_each(
-            path,
-            options.overrides,
-            options.seeds,
-            only,
-            lambda context: run(context, options, only=only),
-        )
+        outcome = in_each(path, options.overrides, outcomes_of)
+    context = next(iter(outcome.experiment.contexts.values())).path
+    selection = select(context, options.overrides, options.seeds, only)
+    named = replace(selection.experiment, name=outcome.experiment.name)
+    folder = trials.table_folder(replace(selection, experiment=named), options.store.results)
     try:
-        folder = options.store.results / folder
         reporting.write_tables(outcome.table, folder)
         if options.figures:
             from ablate.report import figures

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ablate import config
 from ablate.config import Experiment, Run, RunSpec, Tune, Tuning
 from ablate.console import Console
 from ablate.data.corpus import Corpus, refusals_of
-from ablate.errors import DataError, SpecError
+from ablate.errors import DataError, SpecError, StoreError
 from ablate.registry import Choice, RefusedError, build
 from ablate.report.looks import Looks
 from ablate.runner import devices
@@ -30,6 +30,7 @@ from ablate.training.engines import Eager, engine_of, random_draws
 from ablate.wording import listed
 
 Record = dict[str, Any]
+Read = TypeVar("Read")
 Records = dict[tuple[str, int], Record]
 """By the name of the row and the seed."""
 
@@ -337,6 +338,26 @@ def stored(selection: Selection, lookup: RunLookup) -> Records:
                 names = {"experiment": run.experiment, "variant": run.variant}  # of this experiment
                 by_kind[-1][key_of(run)] = {**record, **names}
     return max(by_kind, key=lambda records: (sum(map(is_finished, records.values())), len(records)))
+
+
+def stored_in_each(contexts: Mapping[str, Path], read: Callable[[Path], Read]) -> dict[str, Read]:
+    """Return what ``read`` returns of each context; remarks name those without results.
+
+    Raises:
+        StoreError: if no context has results.
+    """
+    results: dict[str, Read] = {}
+    missing: list[StoreError] = []
+    for name, path in contexts.items():
+        try:
+            results[name] = read(path)
+        except StoreError as error:
+            missing.append(error)
+    if not results:
+        raise missing[0]
+    for reason in missing:
+        print_remark(f"left out: {reason}")
+    return results
 
 
 def key_of(run: Run) -> tuple[str, int]:
