@@ -103,10 +103,7 @@ def comparisons(
 
     ``promise`` is that of `compare`.
     """
-    diverged = {
-        each.name: [seed for seed, outcome in each.outcomes.items() if outcome == "diverged"]
-        for each in summaries
-    }
+    diverged = {each.name: each.seeds_with("diverged") for each in summaries}
     scores, by_metric, sharing = (*SCORES, *metrics), {}, trained_by(summaries)
     for metric in dict.fromkeys(name for each in summaries for name in each.metrics):
         section, *_, kind = metric.split(".")

@@ -86,7 +86,10 @@ class Summary:
     weights: Mapping[int, str] = field(default_factory=dict)  # digests of the trained ones, by seed
 
     def count(self, status: str) -> int:
-        return list(self.outcomes.values()).count(status)
+        return len(self.seeds_with(status))
+
+    def seeds_with(self, status: str) -> list[int]:
+        return [seed for seed, outcome in self.outcomes.items() if outcome == status]
 
     @property
     def is_complete(self) -> bool:

@@ -185,11 +185,8 @@ def _close_choices(tune: Tune, results: Results) -> Iterator[Footnote]:
 
 def _partial(results: Results) -> Iterator[Footnote]:
     summaries = results.summaries
-    done = {
-        row.name: [seed for seed, status in row.outcomes.items() if status == "done"]
-        for row in summaries
-        if not row.is_complete and row.count("done")
-    }
+    partial = [row for row in summaries if not row.is_complete]
+    done = {row.name: seeds for row in partial if (seeds := row.seeds_with("done"))}
     if done:
         of_rows = "; ".join(f"{name}: {listed(seeds)}" for name, seeds in done.items())
         is_of_all = results.baseline.name in done  # then all rows are compared by least squares

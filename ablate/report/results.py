@@ -126,10 +126,7 @@ class Results:
 
     @property
     def diverged(self) -> dict[str, list[int]]:
-        by_row = {
-            row.name: [seed for seed, status in row.outcomes.items() if status == "diverged"]
-            for row in self.summaries
-        }
+        by_row = {row.name: row.seeds_with("diverged") for row in self.summaries}
         return {name: seeds for name, seeds in by_row.items() if seeds}
 
     def comparison(self, metric: str | None) -> Comparison | None:
