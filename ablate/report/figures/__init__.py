@@ -23,13 +23,12 @@ def drawings(details: Details) -> Iterator[Drawing]:
     diverged = [run for run, record in details.records.items() if record["status"] == "diverged"]
     first = results.sets[0] if results.sets else ""
     sources = details.texts[first][0] if first in details.texts else ()
-    for drawing in (
+    drawn = (
         draw_differences(results),
         draw_costs(results),
         draw_interactions(details.experiment, results),
         draw_lengths(results, details.sentences, sources),
         draw_curves(details.experiment, details.files("curve.csv"), diverged),
         draw_layers(details.experiment, details.files("layers.csv")),
-    ):
-        if drawing is not None:
-            yield drawing
+    )
+    yield from filter(None, drawn)

@@ -77,13 +77,12 @@ def draw_lengths(
         n_columns = min(len(points), style.PANELS_PER_LINE)
         size = max(2.3 * n_columns + 0.5, 5.5), 1.9 * n_lines + 0.7
         figure = Figure(figsize=size, layout="constrained")
-        axes = figure.subplots(n_lines, n_columns, sharey=True, squeeze=False).flatten()
-        for panel, (row, of_row) in zip(axes, points.items(), strict=False):
+        axes = figure.subplots(n_lines, n_columns, sharey=True, squeeze=False)
+        for panel, (row, of_row) in zip(axes.flat, points.items(), strict=False):
             _panel(panel, row, of_row)
-        low, high = axes[0].get_ylim()
-        axes[0].set_ylim(min(low, -_LEAST_REACH), max(high, _LEAST_REACH))  # of all, they share it
-        for panel in axes[len(points) :]:
-            figure.delaxes(panel)
+        low, high = axes[0, 0].get_ylim()
+        axes[0, 0].set_ylim(min(low, -_LEAST_REACH), max(high, _LEAST_REACH))  # they share it
+        style.remove_empty(axes, len(points))
         figure.supylabel("difference in BLEU", size=8, color=style.SOFT)
         add_legend(figure, f"bins: {unit}; {_LEGEND}")
         numbers = [
