@@ -34,6 +34,7 @@ from ablate.data.tokenizer import Tokenizer
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import Choice, build
 from ablate.report.plan import Plan, PlannedRow, PlannedRun, Power
+from ablate.report.values import grouped
 from ablate.runner import devices
 from ablate.runner.backends.contract import BackendRequest
 from ablate.runner.backends.registry import open_backend
@@ -140,10 +141,8 @@ class _Planner:
         self._count = cache(ModelCounter().count)
         self.finished: Records = {}
         self._vocabularies: dict[tuple[Choice, Choice], Vocabulary] = {}  # as detectable
-        self._runs: dict[str, list[Run]] = {}
+        self._runs = grouped((run.variant, run) for run in selection.runs)
         self._trained: dict[RunSpec, RunSpec] = {}  # by what is trained, the first run
-        for run in selection.runs:
-            self._runs.setdefault(run.variant, []).append(run)
         self._probes: dict[RunSpec, Mapping[str, Any]] = {}
         self._records: dict[tuple[Any, ...], tuple[str | None, dict[str, Any] | None]] = {}
         for row in selection.whole.rows:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
-from ablate.analysis.comparison import Comparison, Method
+from ablate.analysis.comparison import Comparison
 from ablate.analysis.dunnett import POWER
 from ablate.analysis.measures import FLOOR, Verdict
 from ablate.analysis.ranking import FALSE_SHARE, discoveries, selection_bias
@@ -46,8 +46,10 @@ def conclusion(results: Results) -> str:
     others = [row.name for row in results.summaries[1:] if row.name not in results.diverged]
     if unjudged := [row for row in others if row not in by_bleu]:
         parts.append(f"{row_names(unjudged, _MOST_NAMES)} cannot be compared")
-    bleu = results.baseline_score(results.bleu)
-    of_baseline = "" if results.has_learned or bleu is None else f", {_too_low(bleu)}"
+    of_baseline, bleu = "", results.baseline_score(results.bleu)
+    if bleu is not None and not results.has_learned:
+        score = number(bleu, BLEU_DECIMALS)
+        of_baseline = f", of which the baseline has too little to lose ({score})"
     return f"By BLEU on {results.sets[0]}{of_baseline}, {'; '.join(parts)}."
 
 
@@ -243,10 +245,6 @@ def _held(results: Results, compared: Comparison, n_intervals: int) -> str:
     return f"{text} With the pairs done, a true difference of {size} BLEU {found}."
 
 
-def _too_low(bleu: float) -> str:
-    return f"of which the baseline has too little to lose ({number(bleu, BLEU_DECIMALS)})"
-
-
 def _awaited(results: Results) -> str:
     """Return which look waits for runs that have failed; an empty text if none does."""
     looks = results.looks
@@ -300,9 +298,11 @@ def _by_seeds(rows: Mapping[str, int]) -> list[str]:
 
 def _departures(by_column: Mapping[str, Comparison], baseline: str) -> Iterator[str]:
     """Yield in which columns the baseline has left the model, and which rows have in others."""
-    departing = {
-        name: rows for name, each in by_column.items() if (rows := _rows_by(each, "paired"))
+    paired = {
+        name: [r for r, e in of.differences.items() if e.method == "paired" and e.simultaneous]
+        for name, of in by_column.items()
     }
+    departing = {name: rows for name, rows in paired.items() if rows}
     of_baseline = [name for name in departing if baseline in by_column[name].departed]
     if of_baseline:
         of_columns = "" if list(departing) == [_BLEU] else f" of {and_list(of_baseline)}"
@@ -330,8 +330,3 @@ def _comparisons_of_columns(results: Results) -> dict[str, Comparison]:
     metrics |= {f"{_BLEU} {name}": f"test.{name}.bleu" for name in others}
     known = {name: results.comparison(metric) for name, metric in metrics.items()}
     return {name: compared for name, compared in known.items() if compared}
-
-
-def _rows_by(compared: Comparison, *methods: Method) -> Sequence[str]:
-    differences = compared.differences.items()
-    return [row for row, each in differences if each.method in methods and each.simultaneous]
