@@ -14,7 +14,7 @@ from ablate.analysis.statistics import Interval
 from ablate.report.contexts import metric_of, verdict_over
 from ablate.report.figures import style
 from ablate.report.figures.differences import FACES
-from ablate.report.figures.style import Drawing, add_legend, draw_grid, look, panel_title
+from ablate.report.figures.style import Drawing, add_legend, look, panel_title
 from ablate.report.results import Results
 from ablate.report.table import Contexts, Table
 from ablate.report.values import interval_ends
@@ -86,11 +86,9 @@ def _numbers(row: str, contexts: Contexts, results: dict[str, Results]) -> list[
 
 
 def _panel(axes: Axes, row: str, lines: list[dict[str, Any]], results: dict[str, Results]) -> None:
-    band = next(iter(results.values())).negligible.bleu
-    if band:
-        axes.axvspan(-band, band, color=style.FAINT, zorder=0)
-    axes.axvline(0, color=style.SOFT, linewidth=0.6, zorder=1)
     names = [*results, _ALL]
+    style.set_up_lines(axes, names, next(iter(results.values())).negligible.bleu)
+    axes.axvline(0, color=style.SOFT, linewidth=0.6, zorder=1)
     axes.axhline(len(results) - 0.5, color=style.FAINT, linewidth=0.6)
     for line in lines:
         if line["difference"] is None:
@@ -103,9 +101,4 @@ def _panel(axes: Axes, row: str, lines: list[dict[str, Any]], results: dict[str,
                 axes.plot(ends, [y, y], color=edge, linewidth=width, alpha=shade, zorder=2)
         (mark,) = axes.plot([line["difference"]], [y], marker=marker, markersize=6, zorder=3)
         mark.set(color=edge, markerfacecolor=inside, markeredgecolor=edge)
-    axes.set_yticks(range(len(names)), names)
-    axes.tick_params(axis="y", length=0, labelcolor=style.INK)
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.spines["left"].set_visible(False)
-    draw_grid(axes, "x")
     axes.set_title(panel_title(row), loc="left", fontsize=9, color=style.INK)

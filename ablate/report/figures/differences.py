@@ -13,7 +13,7 @@ from ablate.analysis.comparison import Difference
 from ablate.analysis.measures import Verdict, higher_is_better
 from ablate.analysis.statistics import Interval, paired_differences
 from ablate.report.figures import style
-from ablate.report.figures.style import Drawing, add_legend, draw_grid, look, names_width
+from ablate.report.figures.style import Drawing, add_legend, look, names_width
 from ablate.report.results import Results
 from ablate.report.values import interval_ends
 
@@ -90,22 +90,15 @@ def _earlier(results: Results, metric: str, row: str) -> Iterator[tuple[int, Int
 
 
 def _panel(axes: Axes, results: Results, metric: str, lines: list[_Line], names: list[str]) -> None:
-    band = dict(results.negligible).get(metric.rpartition(".")[2])
-    if band:
-        axes.axvspan(-band, band, color=style.FAINT, zorder=0)
+    kind = metric.rpartition(".")[2]
+    style.set_up_lines(axes, names, dict(results.negligible).get(kind))
     axes.axvline(0, color=style.INK, linewidth=0.8, zorder=1)
     for line in lines:
         _draw(axes, line, y=names.index(line.row))
-    axes.set_yticks(range(len(names)), names)
-    axes.tick_params(axis="y", length=0, labelcolor=style.INK)
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.spines["left"].set_visible(False)
-    draw_grid(axes, "x")
     for name in set(names) - {line.row for line in lines}:
         axes.annotate(
             " no result", (0, names.index(name)), va="center", fontsize=7, color=style.SOFT
         )
-    kind = metric.rpartition(".")[2]
     what = {"bleu": "BLEU", "nll": "test NLL, nats per token"}.get(kind, "bits per character")
     better = "right" if higher_is_better(metric) else "left"
     axes.set_xlabel("row minus baseline", fontsize=8, color=style.SOFT)

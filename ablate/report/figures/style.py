@@ -97,6 +97,17 @@ def draw_grid(axes: Axes, axis: Literal["both", "x", "y"] = "both") -> None:
     axes.set_axisbelow(True)
 
 
+def set_up_lines(axes: Axes, names: Sequence[str], band: float | None) -> None:
+    """Give each name a line, from above, and shade what differs from 0 by a ``band`` at most."""
+    if band:
+        axes.axvspan(-band, band, color=FAINT, zorder=0)
+    axes.set_yticks(range(len(names)), names)
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.spines["left"].set_visible(False)
+    draw_grid(axes, "x")
+
+
 def panel_title(row: str) -> str:
     """Return the name of a row in as many lines as the width of a narrow panel asks for."""
     return "\n".join(textwrap.wrap(row, _PANEL_CHARACTERS))
