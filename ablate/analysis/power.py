@@ -6,6 +6,7 @@ The rows spread alike, by a standard deviation that earlier runs show. K rows be
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 
 from ablate.analysis import spreads
 from ablate.analysis.dunnett import Family, smallest_detectable
@@ -35,8 +36,6 @@ def seeds_for(size: float, sd: float, n_rows: int) -> int | None:
     """Return how many seeds find a difference of a size; None if `MOST_SEEDS` do not."""
     if detectable(sd, n_rows, MOST_SEEDS) > size:
         return None
-    low, high = 1, MOST_SEEDS  # too few, enough
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if detectable(sd, n_rows, middle) <= size else (middle, high)
-    return high
+    return bisect_left(
+        range(MOST_SEEDS), True, lo=2, key=lambda n: detectable(sd, n_rows, n) <= size
+    )

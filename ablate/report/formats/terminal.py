@@ -147,7 +147,6 @@ def _ever_narrower(table: Table) -> Iterator[_Grid]:
     most = len(table.columns) if table.is_of_paper else _MOST_CHANGES
     yield _Grid(joined_changes(table, most), has_asides=False, fold=_FOLDS[0])
     indices = list(range(len(table.columns)))
-    row = next(at for at in indices if table.columns[at].kind == "row")
     while True:  # the columns of the highest rank go below; of one rank, the last number does
         numbers = [at for at in indices if table.columns[at].is_number]
         highest = max(table.columns[at].rank for at in indices)
@@ -157,7 +156,7 @@ def _ever_narrower(table: Table) -> Iterator[_Grid]:
         if not going:
             return
         indices = [index for index in indices if index not in going]
-        rest = table.only([row, *(at for at in range(len(table.columns)) if at not in indices)])
+        rest = table.only([0, *(at for at in range(len(table.columns)) if at not in indices)])
         narrower = joined_changes(table.only(indices), most)
         yield _Grid(narrower, has_asides=False, fold=_FOLDS[0], left_out=rest)
         if max(table.columns[index].rank for index in indices) < FIRST_BELOW:
