@@ -173,8 +173,12 @@ def compare(
     table = {row: values[row] for row in whole}
     pool, departed, fits = _fitted(table, sharing, baseline, promise.n_closed)
     n_separate = sum(fit.df is not None and row not in pool.fits for row, fit in fits.items())
-    closed = [_LOADING] * promise.n_closed if pool.loadings else []
-    family = Family((*pool.loadings, *closed), pool.df, n_separate, pool.slack, promise.level)
+    loadings = pool.loadings
+    if loadings:
+        loadings += (_LOADING,) * promise.n_closed
+    else:
+        n_separate += promise.n_closed
+    family = Family(loadings, pool.df, n_separate, pool.slack, promise.level)
     by_row |= {
         row: _with_intervals(by_row[row], fit, family, promise.level_of_one)
         for row, fit in fits.items()

@@ -12,6 +12,7 @@ import pytest
 
 from ablate.analysis import sequential
 from ablate.analysis.comparison import Promise, compare
+from ablate.analysis.dunnett import sidak_value
 from ablate.analysis.measures import Verdict
 from ablate.analysis.spreads import slack
 from ablate.analysis.statistics import Interval
@@ -112,6 +113,12 @@ def test_rows_that_are_closed_widen_the_intervals_of_the_others(experiment: Expe
     assert len(wider.loadings) == len(family.loadings) + 2
     assert (family.slack, wider.slack) == (slack(2, 4), slack(4, 4))
     assert (wider.critical or 0) > (family.critical or 0)
+
+
+def test_closed_rows_widen_the_intervals_of_a_row_with_the_baselines_weights() -> None:
+    values = {"a": {1: 1.0, 2: 2.0, 3: 4.0}, "b": {1: 1.5, 2: 2.0, 3: 5.0}}
+    compared = compare(values, trained_by={"b": "a"}, promise=Promise(n_closed=3))
+    assert compared.differences["b"].critical == sidak_value(4, 2)
 
 
 def test_a_row_that_diverges_or_is_the_same_or_negligibly_different_is_decided(
