@@ -99,7 +99,9 @@ def test_a_table_of_many_rows_says_the_selection_bias_of_its_best_rows(tmp_path:
         r"the differences of the \d+ best rows are 0\.\d\d BLEU", found["winner's curse"]
     )
     few = replace(experiment, rows=experiment.rows[:20])
-    assert not {"false discoveries", "winner's curse"} & notes(tabulate(few, records)).keys()
+    looks = replace(experiment, looks=(2, 3))  # which end the seeds of the best rows
+    for other in (few, looks):
+        assert not {"false discoveries", "winner's curse"} & notes(tabulate(other, records)).keys()
 
 
 def test_a_footnote_says_what_the_loss_tells_and_the_conclusion_counts_no_seed_that_is_not_done(
