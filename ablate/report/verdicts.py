@@ -85,9 +85,10 @@ def _by_bleu(results: Results, verdicts: Mapping[str, Verdict]) -> list[str]:
             parts.append(f"{row_names(rows, _MOST_NAMES)} {one if len(rows) == 1 else many}")
     if unknown := _with(verdicts, Verdict.CANNOT_TELL):
         compared = [results.baseline, *(row for row in results.summaries if row.name in unknown)]
-        numbers = [len(row.outcomes) for row in compared[1:]]
+        known = [results.difference(row, results.bleu) for row in unknown]
+        numbers = [each.n for each in known if each]
         runs = "the runs that are done"
-        if all(row.is_complete for row in compared):
+        if results.looks or all(row.is_complete for row in compared):
             least = f"{min(numbers)} to " if min(numbers) < max(numbers) else ""
             runs = f"{least}{counted(max(numbers), 'seed')}"
         baseline = "it" if parts else "the baseline"
@@ -280,13 +281,17 @@ def looked_at(results: Results) -> Iterator[Footnote]:
         decided += f"; given up, as {why}, {'; '.join(left)}"
     if ended:
         decided += f"; ended by divergence {'; '.join(_by_seeds(ended))}"
-    saved = (
-        f"; this saved {counted(n_saved, 'run')}; the mean of the baseline is over all seeds, each "
-        "difference over those of its row"
-    )
+    is_underway = n_most > looks.planned[looks.n_looks - 1]
+    if n_saved:
+        decided += f"; this saved {counted(n_saved, 'run')}"
+    if n_saved or is_underway:
+        last = "the last look at its row" if is_underway else "its row"
+        decided += (
+            f"; the mean of the baseline is over all seeds, each difference over those of {last}"
+        )
     yield Footnote(
         "looks",
-        f"{decided}{saved if n_saved else ''}; the intervals hold for all rows and looks together "
+        f"{decided}; the intervals hold for all rows and looks together "
         "(Lan and DeMets 1983), and a row that is decided early tends to lie nearer to the "
         "baseline than its estimate: CSV and JSON have one that is too high as often as too low.",
         is_vital=True,

@@ -255,3 +255,7 @@ def test_a_table_between_two_looks_is_that_of_the_last(experiment: Experiment) -
     for row in ("learned", "literal", "heads_1"):
         ours, theirs = (each.results.difference(row, BLEU) for each in (actual, at_first))  # type: ignore[union-attr]
         assert ours == theirs
+    notes = made_up.notes(actual)
+    assert "each difference over those of the last look at its row; " in notes["looks"]
+    assert "least squares" not in notes["†"]
+    assert "; 3 seeds cannot tell literal and heads_1 from it." in actual.conclusion
