@@ -37,7 +37,7 @@ def score(
     ``bleu`` is sacreBLEU's: cased, in tokens of the given tokenizer (Post 2018, arXiv:1804.08771).
     ``bleu_lc_tok`` is lower-cased BLEU on the corpus' own tokens, as papers on Multi30k report it;
     only for corpora that are tokenised. ``chrf`` is chrF2 (Popović 2015). ``exact_match`` is the
-    share of translations equal to a reference of theirs. All are percentages.
+    share of translations with the words of a reference of theirs. All are percentages.
     """
     bleu = BLEU(tokenize=tokenizer, force=True)
     metrics: dict[str, Metric] = {"bleu": bleu, "chrf": CHRF()}
@@ -47,7 +47,8 @@ def score(
     for name, metric in metrics.items():
         scores[name] = metric.corpus_score(hypotheses, references).score
         scores[f"{name}_signature"] = str(metric.get_signature())
-    n_equal = sum(h in of for h, *of in zip(hypotheses, *references, strict=True))
+    words = [[line.split() for line in lines] for lines in (hypotheses, *references)]
+    n_equal = sum(h in of for h, *of in zip(*words, strict=True))
     return {**scores, "exact_match": 100 * n_equal / len(hypotheses)}
 
 

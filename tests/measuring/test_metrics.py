@@ -64,6 +64,11 @@ def test_the_second_metric_is_for_tokenised_text_alone() -> None:
     )
 
 
+def test_the_spaces_of_a_reference_do_not_count_in_exact_match() -> None:
+    scores = score(["a b"], [[" a\u00a0 b "]], tokenizer="13a", is_tokenised=False)
+    assert scores["exact_match"] == 100
+
+
 def test_exact_match_is_a_percentage() -> None:
     assert score(HYPOTHESES, [REFERENCES], tokenizer="13a", is_tokenised=False)["exact_match"] == 25
     assert (
