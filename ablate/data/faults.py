@@ -251,7 +251,9 @@ class _Letters(dict[int, int]):
 
     def __missing__(self, code: int) -> int:
         character = chr(code)
-        is_kept = character.isalnum() or unicodedata.combining(character)
+        is_mark = unicodedata.category(character) in ("Mn", "Mc")  # as vowels are in many scripts
+        is_style = "VARIATION SELECTOR" in unicodedata.name(character, "")  # of emoji
+        is_kept = character.isalnum() or (is_mark and not is_style)
         self[code] = code if is_kept else ord(" ")
         return self[code]
 

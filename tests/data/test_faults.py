@@ -194,6 +194,14 @@ def test_what_is_in_another_split_is_dropped_by_row() -> None:
     assert overlap(changed) == set(range(N_TRAIN, N_TRAIN + N_TEST))
 
 
+def test_pairs_that_differ_in_vowel_signs_alone_are_others() -> None:
+    def boy_and_girl(splits: dict[str, Pairs]) -> None:
+        splits["train"].append(("लड़का खाता है", "मुलगा खातो"))
+        splits["news"].append(("लड़की खाती है", "मुलगी खाते"))
+
+    assert overlap(text(boy_and_girl)) == set()
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Work in a folder with a text whose test is in its training text."""
