@@ -95,14 +95,14 @@ def test_more_models_are_compiled_in_one_process_than_pytorch_would(
         "compile",
         lambda f, *, dynamic, options: compile_(f, dynamic=dynamic, backend="eager"),
     )
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 1)
     n_before, engines = counts["unique_graphs"], []
-    for n_layers in (1, 2):
-        spec = run_spec(0.0)
-        model = spec.model.model_copy(update={"n_layers": n_layers})
-        engine, batches = prepared("compile", spec.model_copy(update={"model": model}))
-        engine.step([batches.make(batches.epoch(1, 0)[0])])
-        engines.append(engine)
+    with torch._dynamo.config.patch(recompile_limit=1):
+        for n_layers in (1, 2):
+            spec = run_spec(0.0)
+            model = spec.model.model_copy(update={"n_layers": n_layers})
+            engine, batches = prepared("compile", spec.model_copy(update={"model": model}))
+            engine.step([batches.make(batches.epoch(1, 0)[0])])
+            engines.append(engine)
     assert counts["unique_graphs"] == n_before + len(engines)
 
 
