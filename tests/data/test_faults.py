@@ -376,6 +376,7 @@ def test_the_command_names_the_line_of_a_text_that_cannot_be_read(folder: Path) 
     for more, reason in {
         "": "x.yaml:1:9: corpus: files: give dev and tests",
         ", holdout: {dev: 9000, test: 9}": "x.yaml:1:48: corpus.train: has 2,000 different pairs",
+        ", tests: {news: [news.en, news.de]}, holdout: {dev: 9000}": "x.yaml:1:48: corpus.train: has",
     }.items():
         (folder / "x.yaml").write_text(f"{train}{more}}}\n", encoding="utf-8")
         with pytest.raises(SpecError, match=reason):
