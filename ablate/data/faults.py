@@ -48,7 +48,7 @@ class Fault:
         name: by which an experiment accepts it.
         share: of the split's pairs that have it.
         is_error: whether numbers of a run on this text would mean little.
-        text: what is wrong, with line numbers from 1.
+        text: what is wrong, with numbers of pairs from 1, of those that are not left out.
     """
 
     name: str
@@ -116,8 +116,8 @@ def _lasting_key(src: str, tgt: str) -> int:
 
 def _in_train(name: str, keys: Keys, train: Keys) -> list[Fault]:
     numbers = _numbers(np.isin(keys, train))
-    lines = _numbers(np.isin(train, keys))
-    first = {int(train[line - 1]): line for line in reversed(lines)}
+    rows = _numbers(np.isin(train, keys))
+    first = {int(train[row - 1]): row for row in reversed(rows)}
     where = [f"{number} is {first[int(keys[number - 1])]}" for number in numbers]
     return _fault("test_in_train", name, len(numbers), len(keys), "are in the training text", where)
 
@@ -222,8 +222,8 @@ def _fault(  # noqa: PLR0913 - what a sentence about a fault is made of
     share = n / max(1, n_pairs)
     if n < FEW or share < SOME:
         return []
-    lines = f" (lines {', '.join(map(str, where[:_N_EXAMPLES]))}, ...)" if where else ""
-    sentence = f"{n:,} of {n_pairs:,} pairs ({share:.1%}) {text}{lines}"
+    numbers = f" (pairs {', '.join(map(str, where[:_N_EXAMPLES]))}, ...)" if where else ""
+    sentence = f"{n:,} of {n_pairs:,} pairs ({share:.1%}) {text}{numbers}"
     return [Fault(name, split, share, share >= much, sentence)]
 
 

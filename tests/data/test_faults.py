@@ -122,7 +122,7 @@ def test_a_planted_fault_is_found_and_no_other(planted: str) -> None:
     assert (fault.name, fault.split, fault.is_error) == (name, split, is_error)
     assert "pairs (" in fault.text
     if name in ("swapped_sides", "other_language"):
-        assert ("(lines " in fault.text) == (split != "train"), "which a sample speaks for"
+        assert ("(pairs " in fault.text) == (split != "train"), "which a sample speaks for"
 
 
 @pytest.mark.parametrize(("n", "is_told"), [(9, False), (10, True)])
@@ -178,11 +178,14 @@ def test_languages_without_spaces_are_told_apart_by_characters() -> None:
     assert (fault.name, fault.split, fault.is_error) == ("swapped_sides", "news", True)
 
 
-def test_the_lines_of_a_fault_are_named() -> None:
-    """Those of the test and of the training text, and only the first three."""
+def test_the_pairs_of_a_fault_are_named() -> None:
+    """Those of the test and of the training text, and only the first three.
+
+    They are no lines of files: a table may have a header, and bad pairs of training are left out.
+    """
     (fault,) = faults(text(lambda s: s["train"].extend(reversed(s["news"]))))
     start = "100 of 100 pairs (100.0%) are in the training text"
-    assert fault.text == f"{start} (lines 1 is 2100, 2 is 2099, 3 is 2098, ...)"
+    assert fault.text == f"{start} (pairs 1 is 2100, 2 is 2099, 3 is 2098, ...)"
 
 
 def test_text_in_tokens_may_say_so() -> None:
@@ -376,7 +379,7 @@ def test_the_command_names_the_line_of_a_text_that_cannot_be_read(folder: Path) 
     for more, reason in {
         "": "x.yaml:1:9: corpus: files: give dev and tests",
         ", holdout: {dev: 9000, test: 9}": "x.yaml:1:48: corpus.train: has 2,000 different pairs",
-        ", tests: {news: [news.en, news.de]}, holdout: {dev: 9000}": "x.yaml:1:48: corpus.train: has",
+        ", tests: {x: [news.en, news.de]}, holdout: {dev: 9000}": "x.yaml:1:48: corpus.train: has",
     }.items():
         (folder / "x.yaml").write_text(f"{train}{more}}}\n", encoding="utf-8")
         with pytest.raises(SpecError, match=reason):
