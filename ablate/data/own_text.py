@@ -128,8 +128,9 @@ class OwnText(Corpus):
                 ways = "mend the text"
                 if fault.name == "test_in_train":
                     ways += ", drop them from the training text (overlap: drop)"
-                reason = f"{fault.text}; {ways}, or accept it (accept: [{fault.name}])"
-                yield self._option(fault.split), reason
+                option = self._option(fault.split)
+                split = "" if option.removeprefix("tests.") == fault.split else f"{fault.split}: "
+                yield option, f"{split}{fault.text}; {ways}, or accept it (accept: [{fault.name}])"
 
     def _mistake(self, error: DataError) -> tuple[str, str]:
         """Return the option and the reason why the text cannot be read."""

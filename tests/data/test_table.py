@@ -324,6 +324,15 @@ def test_a_mistake_in_any_split_of_one_table_stands_at_the_table(folder: Path) -
     assert (option, "1 with an empty side (line 5)" in reason) == ("train", True)
 
 
+def test_a_fault_of_a_split_of_one_table_names_the_split(folder: Path) -> None:
+    sides = [f"{chr(97 + n)}\t{chr(65 + n)}" for n in range(12)]
+    rows = [f"{split}\t{x}" for split in ("train", "news") for x in sides]
+    table = "\n".join(["split\ten\tde", *rows, "dev\tz\tZ"])
+    (folder / "all.tsv").write_text(table, encoding="utf-8")
+    ((option, reason),) = corpus(train="all.tsv", dev=None, tests=None).problems()
+    assert (option, reason[:18]) == ("train", "news: 12 of 12 pai")
+
+
 @pytest.mark.parametrize("cell", ["null", '""'])
 def test_a_row_without_a_split_is_a_mistake(cell: str, folder: Path) -> None:
     splits = ('"train"', cell, '"dev"', '"news"')
