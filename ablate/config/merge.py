@@ -31,19 +31,9 @@ class MergeSchema:
     alternatives: tuple[str, ...] = ()
     others: MergeSchema | None = None  # the schema of every other key, or of every item
     is_path: bool = False
-    is_completed: bool = False  # every key below that is left out is filled in before validation
 
     def at(self, key: str) -> MergeSchema:
         return self.children.get(key) or self.others or LEAF
-
-    def has_defaults_at(self, path: Steps) -> bool:
-        """Return whether ``path`` leads to a mapping of which every key has a default."""
-        schema = self
-        for step in path:
-            schema = schema.at(str(step))
-            if schema.slot:
-                return False
-        return self.is_completed and bool(schema.children)
 
 
 LEAF = MergeSchema()
@@ -54,7 +44,7 @@ def merge_schema() -> MergeSchema:
     """Return the schema of a run's spec, without its seed."""
     run = schema_of(RunSpec)
     children = {key: child for key, child in run.children.items() if key != "seed"}
-    return replace(run, children=children, is_completed=True)
+    return replace(run, children=children)
 
 
 def schema_of(model: type[BaseModel]) -> MergeSchema:

@@ -95,7 +95,7 @@ def _explain(details: Sequence[Any], tree: Node, schema: MergeSchema) -> list[Mi
         if detail["loc"][-1:] == (_KEY,):
             node, _ = locate(tree, path)
             of_keys.append(Mistake(node.key, _dotted(path[:-1]), sentence([detail], path[-1])))
-        elif detail["type"] != "missing" or not schema.has_defaults_at(path):
+        else:
             groups.setdefault(path, []).append(dict(detail))
     return of_keys + [
         _mistake(tree, schema, path, details)

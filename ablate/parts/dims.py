@@ -43,11 +43,11 @@ class Dims(Frozen):
             return sizes
         d_model, n_heads = sizes.get("d_model"), sizes.get("n_heads")
         missing = [name for name in ("d_k", "d_v") if sizes.get(name) is None]
-        if not (missing and isinstance(d_model, int) and isinstance(n_heads, int)):
-            return sizes
-        if min(d_model, n_heads) < 1:  # the validation of these fields reports it
-            return {**sizes, **dict.fromkeys(missing, 1)}
-        if d_model % n_heads:
+        if not (
+            isinstance(d_model, int) and isinstance(n_heads, int) and min(d_model, n_heads) > 0
+        ):
+            return {**sizes, **dict.fromkeys(missing, 1)}  # the validation of both reports it
+        if missing and d_model % n_heads:
             raise ValueError(
                 f"d_model ({d_model}) is not a multiple of n_heads ({n_heads}); "
                 f"change one of them, or give {' and '.join(missing)} too"
