@@ -149,12 +149,10 @@ def _arrow(
             table = parquet.ParquetFile(file) if is_parquet else ipc.open_stream(file)
             names = (table.schema_arrow if is_parquet else table.schema).names
             present = [name for name in names if name in needed]
-            if not present:
-                yield 1, dict.fromkeys(names)
             batches = table.iter_batches(_BATCH, columns=present) if is_parquet else table
             for batch in batches:
                 for row in batch.select(present).to_pylist():
                     number += 1
-                    yield number, row
+                    yield number, row if number > 1 else {**dict.fromkeys(names), **row}
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read: {error}") from error

@@ -66,13 +66,12 @@ def parquet_nested(pairs: Pairs) -> bytes:
     return bytes(sink.getvalue())
 
 
-def other_columns() -> bytes:
+def with_columns(*names: str) -> bytes:
     sink = pa.BufferOutputStream()
-    parquet.write_table(pa.table({"a": ["x"], "b": ["y"]}), sink)
+    parquet.write_table(pa.table({name: ["x"] for name in names}), sink)
     return bytes(sink.getvalue())
 
 
-UNNAMED = other_columns()
 FORMATS: dict[str, tuple[str, Callable[[Pairs], bytes]]] = {
     "tsv": ("tsv", tsv),
     "tsv.gz": ("tsv.gz", lambda pairs: gzip.compress(tsv(pairs))),
@@ -279,7 +278,8 @@ def test_files_of_a_zip_archive_are_read(folder: Path) -> None:
         ("x.jsonl", b'{"en": "a"}\n', "x.jsonl:1: has no column 'de'; it has 'en'"),
         ("x.jsonl", b"[" * 100_000, "x.jsonl:1: cannot be read"),
         ("x.parquet", b"PAR1 no parquet", "x.parquet: cannot be read: "),
-        ("x.parquet", UNNAMED, "x.parquet:1: has no column 'en'; it has 'a', 'b'"),
+        ("x.parquet", with_columns("a", "b"), "x.parquet:1: has no column 'en'; it has 'a', 'b'"),
+        ("x.parquet", with_columns("a", "en"), "x.parquet:1: has no column 'de'; it has 'a', 'en'"),
         ("x.txt", b"a", "x.txt: a table's name ends in .tsv, .csv, .jsonl (each also .gz) or .par"),
     ],
 )
