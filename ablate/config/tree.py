@@ -263,6 +263,7 @@ _SENTENCES = (
     (r"expected ',' or '([]}])'", "a ',' or the closing '{0}' is missing"),
     (r"expected <block end>", "does not fit what stands above; is the indentation right?"),
     (r"found unexpected end of stream", "the quotes are not closed"),
+    (r"expected a single document", "a file holds one document; remove this line and what follows"),
 )
 
 
