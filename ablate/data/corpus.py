@@ -84,9 +84,6 @@ class Corpus(Part, slot="corpus"):
 
     is_own = False  # of files of the user's own, whose content is examined before a run
 
-    def __init__(self) -> None:
-        return
-
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield an option and a reason for every mistake that shows before a download.
 

@@ -26,9 +26,6 @@ class UnavailableError(ValueError):
 class Metric(Part, slot="metric"):
     """The contract: sources, translations and references in, one number out; higher is better."""
 
-    def __init__(self) -> None:
-        return
-
     @abstractmethod
     def score(
         self, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]

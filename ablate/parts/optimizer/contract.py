@@ -50,9 +50,6 @@ class Optimizer(Part, slot="optimizer"):
     extra_passes: float = 0.0
     shard_blocker: ClassVar[str] = "does not declare that it treats every element by itself"
 
-    def __init__(self) -> None:
-        return
-
     @abstractmethod
     def make(self, groups: Sequence[Group]) -> torch.optim.Optimizer:
         """Return the optimizer of all parameters in ``groups``, with learning rates of 0."""
