@@ -21,7 +21,6 @@ from ablate.gate.evidence import Evidence, UnfitError, to_scale
 from ablate.registry import Frozen
 
 Text = Annotated[str, Field(min_length=1)]
-Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 Scalar = int | float | str
 Terms = dict[str, Scalar]
 Loosening = dict[str, Literal["higher", "lower"]]
