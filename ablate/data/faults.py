@@ -262,4 +262,5 @@ _LETTERS = _Letters()
 
 
 def _plain(line: str) -> str:
-    return " ".join(line.lower().translate(_LETTERS).split())
+    composed = unicodedata.normalize("NFC", line.lower())
+    return " ".join(composed.translate(_LETTERS).split())

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import random
+import unicodedata
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -203,6 +204,14 @@ def test_pairs_that_differ_in_vowel_signs_alone_are_others() -> None:
         splits["news"].append(("लड़की खाती है", "मुलगी खाते"))
 
     assert overlap(text(boy_and_girl)) == set()
+
+
+def test_a_pair_is_the_same_in_every_form_of_unicode() -> None:
+    def in_two_forms(splits: dict[str, Pairs]) -> None:
+        splits["train"].append(("a café", "ein Café"))
+        splits["news"].append((unicodedata.normalize("NFD", "a café"), "ein Café"))
+
+    assert overlap(text(in_two_forms)) == {N_TRAIN}
 
 
 @pytest.fixture
