@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import cache, reduce
+from functools import reduce
 from operator import getitem
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
-from ablate.config.experiment import PartField, RunSpec, slot_of
+from ablate.config.experiment import RunSpec, slot_of
 from ablate.errors import DataError
 from ablate.hashing import sha256_of_file, sha256_of_text
 from ablate.registry import AddedOption, Choice, Entry, Plugin, lookup
@@ -96,9 +96,9 @@ def plugin_parts(run: RunSpec) -> dict[str, Entry]:
 
 def _leave_out_neutral(model: BaseModel, dumped: dict[str, Any]) -> None:
     """Remove from a dumped model, and those in it, the added fields at their neutral values."""
-    for key, added in _added_options(type(model)).items():
+    for key, info in type(model).model_fields.items():
         value = getattr(model, key)
-        if any(value == option.neutral for option in added):
+        if any(isinstance(mark, AddedOption) and value == mark.neutral for mark in info.metadata):
             del dumped[key]
         elif isinstance(value, BaseModel) and not isinstance(value, Choice):
             _leave_out_neutral(value, dumped[key])
@@ -106,23 +106,9 @@ def _leave_out_neutral(model: BaseModel, dumped: dict[str, Any]) -> None:
 
 def _parts(model: BaseModel, path: str = "") -> Iterator[tuple[str, Entry]]:
     """Yield the path of every choice that ``model`` makes, and the part."""
-    for key, slot in _slots(type(model)).items():
+    for key, info in type(model).model_fields.items():
         value: Any = getattr(model, key)
-        if isinstance(value, Choice) and slot:
+        if isinstance(value, Choice) and (slot := slot_of(info)):
             yield f"{path}{key}", lookup(slot.name, value.name)
         elif isinstance(value, BaseModel):
             yield from _parts(value, f"{path}{key}.")
-
-
-@cache
-def _slots(model: type[BaseModel]) -> dict[str, PartField | None]:
-    return {key: slot_of(info) for key, info in model.model_fields.items()}
-
-
-@cache
-def _added_options(model: type[BaseModel]) -> dict[str, list[AddedOption]]:
-    """Return the marks of every field of a model by which it is an added option."""
-    return {
-        key: [mark for mark in info.metadata if isinstance(mark, AddedOption)]
-        for key, info in model.model_fields.items()
-    }
