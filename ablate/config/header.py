@@ -135,9 +135,6 @@ class Measures(Frozen):
             raise PydanticCustomError("empty", "is empty; known: {known}", {"known": known})
         return data
 
-    def numbers(self) -> dict[str, float]:
-        return {key: value for key, value in self if value is not None}
-
 
 class Published(Frozen):
     """Numbers of one source, row by row.
@@ -154,7 +151,7 @@ class Published(Frozen):
 
     def of(self, row: str) -> dict[str, float]:
         """Return the numbers of a row by name; none for a row that was not published."""
-        return self.rows[row].numbers() if row in self.rows else {}
+        return {key: value for key, value in self.rows.get(row, ()) if value is not None}
 
 
 class Match(Frozen):

@@ -199,10 +199,9 @@ def load_corpus(name: str, options: Sequence[str]) -> Choice:
     """Return the choice of a corpus with some options, ``OPTION=VALUE`` each, or raise mistakes."""
     mistakes: list[Mistake] = []
     start = Mark(Source("--set", ()), 1, 1)
-    choice = Node({"name": Node(name, start, start)}, start, start, "corpus")
-    tree = Node({"corpus": choice}, start, start)
-    for text in options:
-        for layer in override(f"corpus.{text}", mistakes):
+    tree = Node({}, start, start)
+    for text in (f"corpus={name}", *(f"corpus.{option}" for option in options)):
+        for layer in override(text, mistakes):
             tree = merge(tree, layer, merge_schema())
     spec, more = validated(RunSpec, tree, merge_schema())
     if spec is None or mistakes:

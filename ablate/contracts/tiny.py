@@ -74,10 +74,10 @@ def tiny(vocabulary: Vocabulary = VOCABULARY, /, **changes: Any) -> Transformer:
     return assemble(spec(**changes), vocabulary, PAD).eval()
 
 
-def accepted(vocabulary: Vocabulary = VOCABULARY, /, **changes: Any) -> Transformer | None:
+def accepted(**changes: Any) -> Transformer | None:
     """Assemble the tiny model with these changes; None if a part refuses."""
     try:
-        return tiny(vocabulary, **changes)
+        return tiny(**changes)
     except RefusedError:
         return None
 
