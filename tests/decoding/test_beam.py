@@ -84,6 +84,34 @@ def test_a_coverage_penalty_is_that_of_the_whole_translation() -> None:
     assert not any(module._forward_pre_hooks for module in model.modules()), "none is left behind"
 
 
+def _narrow(model: Markov, source: list[int], size: int, max_len: int) -> list[float]:
+    """Return the scores of the plain algorithm, best first, with a length penalty of 0.6."""
+    live, ended = [([BOS], 0.0)], list[float]()
+    for length in range(1, max_len + 1):
+        longer = [
+            ([*tokens, token], log_p + float(more))
+            for tokens, log_p in live
+            for token, more in enumerate(model.table[source[0], tokens[-1]].log_softmax(-1))
+            if token == EOS or (token > EOS and length < max_len)
+        ]
+        best = sorted(longer, key=lambda each: -each[1])[: size - len(ended)]
+        live = [each for each in best if each[0][-1] != EOS]
+        penalty = ((5 + length) / 6) ** 0.6
+        ended += [log_p / penalty for tokens, log_p in best if tokens[-1] == EOS]
+    return sorted(ended, reverse=True)
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_a_narrow_beam_extends_the_likeliest_and_ended_ones_keep_their_place(size: int) -> None:
+    model = Markov(seed=3)
+    for n_best in (1, size):
+        search = beam(size=size, n_best=n_best, max_extra=4)
+        translations = translate(model, search, SOURCES, 99, CPU)
+        for source, actual in zip(SOURCES, translations, strict=True):
+            expected = _narrow(model, source, size, len(source) + 4)[:n_best]
+            assert [h.score for h in actual] == pytest.approx(expected, rel=1e-5)
+
+
 @pytest.mark.parametrize("model", MODELS, ids=IDS)
 def test_one_beam_is_greedy(model: Transformer) -> None:
     greedy = build(Search, choose(Search, "greedy", max_extra=9))
