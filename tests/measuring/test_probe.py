@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ablate.config import RunSpec
 from ablate.data.prepare import Prepared, prepare
+from ablate.data.tokenizer import PAD
 from ablate.errors import EngineError
 from ablate.measuring import Workload, probe
 from ablate.measuring.probe import runs_at_once
@@ -61,8 +62,25 @@ def test_rates_and_peaks_are_positive(prepared: Prepared) -> None:
     }
     assert actual.pop("engine") == "eager"
     assert all(value >= 0 for value in actual.values())
-    assert actual["train_target_tokens_per_second"] > 0
-    assert 100 < actual["target_tokens_per_step"] <= 200
+
+
+def test_speeds_are_target_tokens_and_sentences_over_seconds(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a machine on which any work takes half a second, and no padding counts."""
+
+    def timed(work: Callable[[], None], device: torch.device) -> float:
+        work()
+        return 0.5
+
+    monkeypatch.setattr(probe_module, "timed", timed)
+    work = Workload(run(), prepared, CPU)
+    targets = [batch.tgt_out for step in work.steps for batch in step]
+    n_tokens = sum(int((ids != PAD).sum()) for ids in targets)
+    assert n_tokens < sum(ids.numel() for ids in targets), "this test needs padding"
+    actual = probe(run(), prepared, CPU, "fp32")
+    assert actual["train_target_tokens_per_second"] == 2 * n_tokens
+    assert actual["decode_sentences_per_second"] == 2 * len(work.sentences.src)
 
 
 @pytest.fixture
