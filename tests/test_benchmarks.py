@@ -66,8 +66,7 @@ def test_a_gpu_is_measured_as_runs_use_it(device: Any, monkeypatch: pytest.Monke
 
     def probe(*_: object) -> dict[str, float]:
         calls.append("probe")
-        names = "target_tokens_per_step", "train_target_tokens_per_second", "train_peak_mib"
-        return dict.fromkeys(names, 1.0)
+        return {"train_target_tokens_per_second": 1.0, "train_peak_mib": 1.0}
 
     monkeypatch.setattr(devices, "find", lambda _: [Device(device)])
     monkeypatch.setattr(devices, "resolve", lambda *_: "fp32")

@@ -55,9 +55,8 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
         ``train_target_tokens_per_second``, padding not counted; ``decode_sentences_per_second``;
         ``train_peak_mib`` and ``decode_peak_mib``: on CUDA the most that PyTorch reserved, because
         between replays no memory of captured graphs counts as allocated; on a CPU the growth of the
-        process, with the model and without interpreter and libraries;
-        ``target_tokens_per_step``, of the measured batches; ``engine``, the one of the measured
-        steps, which is not the one asked for if a part rules that out; and on CUDA
+        process, with the model and without interpreter and libraries; ``engine``, the one of the
+        measured steps, which is not the one asked for if a part rules that out; and on CUDA
         ``runs_at_once``, see the function of that name.
     """
     work = Workload(spec, prepared, device, engine, micro_batch_factor)
@@ -89,7 +88,6 @@ def probe(  # noqa: PLR0913 - what is measured, and how it is executed
         "decode_sentences_per_second": len(work.sentences.index) / decode_seconds,
         "train_peak_mib": train_peak_mib,
         "decode_peak_mib": decode_peak_mib,
-        "target_tokens_per_step": work.n_target_tokens / len(work.steps),
     }
     if device.type == "cuda":
         batches = [batch for step in work.steps for batch in step]

@@ -57,7 +57,6 @@ def test_rates_and_peaks_are_positive(prepared: Prepared) -> None:
         "decode_sentences_per_second",
         "train_peak_mib",
         "decode_peak_mib",
-        "target_tokens_per_step",
         "engine",
     }
     assert actual.pop("engine") == "eager"
