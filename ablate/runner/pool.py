@@ -85,10 +85,14 @@ class Pool:
         for worker in (*self._busy, *reserved, *self._idle):
             worker.close()
 
-    def run(
-        self, groups: Iterable[TaskGroup], *, is_exclusive: bool = False, shares_cores: bool = True
-    ) -> Iterator[TaskOutcome]:
-        waiting = list(groups)
+    def run(self, groups: Iterable[TaskGroup]) -> Iterator[TaskOutcome]:
+        groups = list(groups)
+        for is_exclusive in (False, True):
+            waiting = [group for group in groups if group[0].is_alone == is_exclusive]
+            yield from self._run(waiting, is_exclusive=is_exclusive)
+
+    def _run(self, waiting: list[TaskGroup], *, is_exclusive: bool) -> Iterator[TaskOutcome]:
+        shares_cores = all(group[0].action == "train" for group in waiting)
         while waiting or self._busy:
             while pair := self._next(waiting, is_exclusive=is_exclusive):
                 self._start(*pair)

@@ -224,7 +224,7 @@ def measure_in_turns(
             what = ""
             retries: dict[str, Task] = {}
             groups = one_per_process(todo[::-1] if number % 2 else todo)
-            for outcome in pool.run(groups, is_exclusive=True, shares_cores=False):
+            for outcome in pool.run(groups):
                 retries |= _retry_probe(outcome, remaining, listener)
             attempts |= retries
             todo = list(retries.values())

@@ -102,12 +102,7 @@ def schedule(
             n_at_once = min(len(distinct), n_at_once)
             words = f"{what} {counted(len(distinct), 'run')}, {n_at_once} at a time"
             listener.expect(distinct, words, n_at_once)
-            shared = [group for group in groups if group[0].isolation != "device"]
-            alone = [group for group in groups if group[0].isolation == "device"]
-            todo = [
-                *_train(shared, pool, store, listener, is_exclusive=False),
-                *_train(alone, pool, store, listener, is_exclusive=True),
-            ]
+            todo = _train(groups, pool, store, listener)
             what = "repeating"
 
 
@@ -200,16 +195,11 @@ def pack_tasks(
 
 
 def _train(
-    groups: Sequence[TaskGroup],
-    pool: WorkerPool,
-    store: Store,
-    listener: ProgressListener,
-    *,
-    is_exclusive: bool,
+    groups: Sequence[TaskGroup], pool: WorkerPool, store: Store, listener: ProgressListener
 ) -> list[Task]:
     """Execute runs; return the next attempts at those that failed."""
     todo = []
-    for outcome in pool.run(groups, is_exclusive=is_exclusive):
+    for outcome in pool.run(groups):
         record = _final_record(outcome, store)
         again = None if is_finished(record) else retry(outcome)
         text = outcome_text(record)

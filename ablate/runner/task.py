@@ -84,6 +84,11 @@ class Task:
         return self.spec.get("devices_per_run", 1)
 
     @property
+    def is_alone(self) -> bool:
+        """Whether nothing else may be at work on its device."""
+        return self.action == "probe" or self.isolation == "device"
+
+    @property
     def fallbacks(self) -> dict[str, Any]:
         """The fields that differ from the request because that failed."""
         changes: dict[str, Any] = {}

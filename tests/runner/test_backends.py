@@ -127,6 +127,21 @@ def test_a_run_on_two_devices_has_the_only_process_on_them(task: MakeTask, diary
         assert [node.is_running for node in started] == [False, False, True]
 
 
+@pytest.mark.parametrize(("action", "granted"), [("train", [3]), ("probe", [])])
+def test_training_alone_gets_the_cores_of_idle_workers(
+    action: str, granted: list[int], task: MakeTask, diary: Diary
+) -> None:
+    grants: list[int] = []
+
+    class Granted(Node):
+        def grant(self, n_cores: int) -> None:
+            grants.append(n_cores)
+
+    with Pool([Device("cpu")] * 3, diary, lambda device, _: Granted(device, "")) as pool:
+        assert len(list(pool.run(one_per_process([task("one", action=action)])))) == 1
+    assert grants == granted
+
+
 def test_a_log_that_cannot_be_written_ends_the_call_and_what_is_at_work_is_asked_to_stop(
     task: MakeTask, diary: Diary, store: Store
 ) -> None:

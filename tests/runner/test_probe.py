@@ -39,7 +39,7 @@ def probe(task: MakeTask) -> Task:
 def _rounds_in_turn(probe: Task, pool: Pool) -> Iterator[bool]:
     """Yield after every round whether the worker is running."""
     for number in range(3):
-        (ended,) = pool.run(one_per_process([replace(probe, round=number)]), is_exclusive=True)
+        (ended,) = pool.run(one_per_process([replace(probe, round=number)]))
         assert ended.reason is None
         (worker,) = pool._idle
         yield worker.process.is_running

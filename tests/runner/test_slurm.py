@@ -235,6 +235,22 @@ def test_probes_of_an_entry_take_their_turns_on_one_device(
     assert journal == ["probe a 1", "probe b 1"] * 2
 
 
+def test_what_must_be_alone_on_its_device_is_alone_in_a_job_too(
+    queue: TaskQueue, task: MakeTask, diary: Diary, command: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    isolation = {"done a": "device", "done b": "none", "done c": "device"}
+    for name, each in isolation.items():
+        queue.add(one_per_process([task(name, isolation=each)]))
+    job = QueueJob(queue.folder, BackendRequest("cpu", 3), idle_s=0.0, command=command)
+    job._execute_entries([Device("cpu")] * 3, queue, "7_0")
+    _ended(monkeypatch)
+    outcomes = list(_follow(queue, diary))
+    assert {each.task.variant: each.shared_device for each in outcomes} == dict.fromkeys(
+        isolation, False
+    )
+
+
 @pytest.mark.parametrize(
     ("state", "failures"),
     [("NODE_FAIL", ["process_lost"]), ("OUT_OF_MEMORY", ["killed"]), ("CANCELLED", ["other"])],

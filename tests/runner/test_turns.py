@@ -51,11 +51,7 @@ class FakePool(ProgressListener):
     told: list[tuple[list[str], str, int]] = field(default_factory=list)
     endings: list[tuple[str, str, bool]] = field(default_factory=list)
 
-    def run(
-        self, groups: Iterable[TaskGroup], *, is_exclusive: bool = False, shares_cores: bool = True
-    ) -> Iterator[TaskOutcome]:
-        assert is_exclusive, "speed is measured alone on a device"
-        assert not shares_cores, "and with as many cores as a run has"
+    def run(self, groups: Iterable[TaskGroup]) -> Iterator[TaskOutcome]:
         groups = list(groups)
         self.rounds.append([task for (task,) in groups])
         self.clock.now += self.seconds

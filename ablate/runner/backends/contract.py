@@ -69,13 +69,11 @@ class Backend(ABC):
 class WorkerPool(Protocol):
     """Executes groups of tasks on the worker slots of a backend."""
 
-    def run(
-        self, groups: Iterable[TaskGroup], *, is_exclusive: bool = False, shares_cores: bool = True
-    ) -> Iterator[TaskOutcome]:
+    def run(self, groups: Iterable[TaskGroup]) -> Iterator[TaskOutcome]:
         """Execute all tasks, the first groups first; yield each outcome when its task has ended.
 
-        ``is_exclusive``: a group must have its device for itself. ``shares_cores``: running groups
-        may use the cores of idle worker slots. A `RunError` says that no worker slot is left.
+        Those that must be alone on their device come last. Training runs may use the cores of idle
+        worker slots. A `RunError` says that no worker slot is left.
         """
 
 

@@ -223,10 +223,7 @@ class SlurmPool:
     def __init__(self, backend: SlurmBackend, listener: ProgressListener) -> None:
         self._backend, self._listener = backend, listener
 
-    def run(
-        self, groups: Iterable[TaskGroup], *, is_exclusive: bool = False, shares_cores: bool = True
-    ) -> Iterator[TaskOutcome]:
-        """Execute all tasks; every job has devices of its own, and so has every group."""
+    def run(self, groups: Iterable[TaskGroup]) -> Iterator[TaskOutcome]:
         backend, queue = self._backend, self._backend.queue
         queue.create()
         entries = [Entry(queue.add([group]), [group]) for group in groups]

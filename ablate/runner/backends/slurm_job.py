@@ -151,8 +151,7 @@ def _run_entries(entries: Sequence[Entry], pool: Pool, writer: _MessageWriter) -
     probes = [group for group in groups if group[0].action == "probe"]
     runs = [group for group in groups if group[0].action == "train"]
     for batch in (*([group] for group in probes), runs):
-        is_probe = batch is not runs
-        for outcome in pool.run(batch, is_exclusive=is_probe, shares_cores=not is_probe):
+        for outcome in pool.run(batch):
             writer.task_ended(outcome)
     for entry in entries:
         writer.queue.mark_ended(entry)
