@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -17,7 +18,7 @@ from ablate.errors import DetachedError, SpecError
 from ablate.runner.backends.contract import BackendRequest, ClusterError
 from ablate.runner.devices import Device, DeviceFacts
 from ablate.runner.failures import retry
-from ablate.runner.task import Heartbeat, Silence, Task, one_per_process
+from ablate.runner.task import Heartbeat, ProgressListener, Silence, Task, one_per_process
 from ablate.runner.watchdog import Watchdog
 from ablate.store import Store
 from tests.runner.conftest import Diary, MakeTask
@@ -261,8 +262,9 @@ def test_what_a_job_takes_with_it_is_told_with_its_state(
 ) -> None:  # fmt: skip
     entry = _taken(queue, task("a"))
     queue.post(JobMessage("started", entry.name, "a", "7_0", Device("cpu")))
-    heartbeat = Heartbeat("a", "training", largest_batch=9)
-    queue.post(JobMessage("heartbeat", entry.name, "a", "7_0", heartbeat=heartbeat))
+    for phase, largest in {"reading": None, "training": 9, "translating test": None}.items():
+        heartbeat = Heartbeat("a", phase, largest_batch=largest)
+        queue.post(JobMessage("heartbeat", entry.name, "a", "7_0", heartbeat=heartbeat))
     _ended(monkeypatch, **{"7_0": state})
     outcomes = list(_follow(queue, diary, lambda _: None))
     assert [each.failure for each in outcomes] == failures
@@ -297,6 +299,25 @@ def test_a_silent_job_is_killed_and_its_task_counts_as_stalled(
     assert silences == [Silence(9.0, 9.0), Silence(120.0, 120.0)]  # of its worker, then its own
     assert reason in task("a").log.read_text(encoding="utf-8")
     assert retry(outcome) is not None
+
+
+def test_a_silence_that_is_over_is_followed_by_the_news_that_ended_it(
+    queue: TaskQueue, task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later call reads all at once, and must not report that the task is silent now."""
+    entry = _taken(queue, task("a"))
+    training, silence = Heartbeat("a", "training"), Silence(130.0, 120.0)
+    queue.post(JobMessage("started", entry.name, "a", "7_0", Device("cpu")))
+    queue.post(JobMessage("stalled", entry.name, "a", "7_0", silence=silence))
+    queue.post(JobMessage("heartbeat", entry.name, "a", "7_0", heartbeat=training))
+    _ended(monkeypatch)
+    listener = Mock(spec=ProgressListener)
+    follower = JobFollower(queue, listener, queue.folder.parent)
+    assert list(follower.follow(queue.entries(), is_blocking=False)) == []
+    assert listener.method_calls[1:] == [
+        call.stalled(task("a"), silence),
+        call.heartbeat(task("a"), training),
+    ]
 
 
 def test_what_a_job_has_begun_is_not_begun_afresh_after_the_next_one(

@@ -106,23 +106,6 @@ def test_a_message_survives_the_way(queue: TaskQueue, message: JobMessage) -> No
     assert queue.read_messages() == []
 
 
-def test_of_many_messages_the_last_of_each_kind_is_read(queue: TaskQueue) -> None:
-    for step in (1, 2):
-        for kind in ("ended", "heartbeat", "started"):
-            queue.post(JobMessage(kind, "000000", "a", "7", outcome={"reason": str(step)}))
-    outcomes = [(message.kind, message.outcome["reason"]) for message in queue.read_messages()]
-    assert outcomes == [("started", "2"), ("heartbeat", "2"), ("ended", "2")]
-
-
-def test_heartbeats_that_are_read_late_still_tell_the_largest_batch(queue: TaskQueue) -> None:
-    phases = {"reading": None, "training": 9, "measuring dev": None, "translating test": None}
-    for phase, largest in phases.items():
-        heartbeat = Heartbeat("a", phase, largest_batch=largest)
-        queue.post(JobMessage("heartbeat", "000000", "a", "7", heartbeat=heartbeat))
-    heartbeats = [message.heartbeat for message in queue.read_messages()]
-    assert heartbeats == [Heartbeat("a", "translating test", largest_batch=9)]
-
-
 def test_a_line_that_is_still_being_written_is_read_later(queue: TaskQueue) -> None:
     line, file = MESSAGES[1].to_line(), queue.folder / "messages" / "7_0.jsonl"
     file.write_text(line[:30])

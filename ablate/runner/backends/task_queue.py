@@ -157,21 +157,9 @@ class TaskQueue:
             file.write("\n")
 
     def read_messages(self) -> list[JobMessage]:
-        """Return the messages since the last call: of each task the last one of each kind.
-
-        A heartbeat has the largest batch of those before it, which no later one repeats.
-        """
-        latest: dict[tuple[str, str, str], JobMessage] = {}
-        for path in sorted((self.folder / "messages").glob("*.jsonl")):
-            for message in self._new_in(path):
-                place = message.entry, message.key, message.kind
-                earlier, heartbeat = latest.get(place), message.heartbeat
-                if heartbeat and not heartbeat.largest_batch and earlier and earlier.heartbeat:
-                    largest_batch = earlier.heartbeat.largest_batch
-                    heartbeat = replace(heartbeat, largest_batch=largest_batch)
-                latest[place] = replace(message, heartbeat=heartbeat)
-        order = ("started", "heartbeat", "stalled", "ended")
-        return sorted(latest.values(), key=lambda message: order.index(message.kind))
+        """Return the messages since the last call, those of each job in its order."""
+        files = sorted((self.folder / "messages").glob("*.jsonl"))
+        return [message for file in files for message in self._new_in(file)]
 
     def _write(self, name: str, groups: Sequence[TaskGroup]) -> None:
         lines = "".join("".join(task.to_line() for task in group) + "\n" for group in groups)
