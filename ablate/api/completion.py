@@ -207,9 +207,9 @@ def _schedule(
     name = selection.experiment.name
     with (
         display(Console(stderr=True)) as screen,
-        session_file(store.results, name, screen) as listener,
+        session_file(store.results, name, screen),
     ):
-        exporter = ExportingListener(listener, exports, store, _exported_name(selection, options))
+        exporter = ExportingListener(screen, exports, store, _exported_name(selection, options))
         schedule(todo, backend, store, exporter, limits)
 
 

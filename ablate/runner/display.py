@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ablate.console import EventStream
+from ablate.runner import provenance
 from ablate.runner.devices import Device
 from ablate.runner.task import STARTING, Heartbeat, ProgressListener, Silence, Task
 from ablate.training import Progress
@@ -29,14 +30,18 @@ _NARROW = 80  # columns below which the time left stands first
 
 
 @dataclass
-class _Running:
+class Running:
+    """A task at work; times are those of the display's timer."""
+
     task: Task
     device: Device
     since: float
     last_heartbeat_at: float
     phase_since: float
     heartbeat: Heartbeat = field(default_factory=lambda: Heartbeat("", STARTING))
+    progress: Progress | None = None  # of its training, which may be over; None before
     is_stalled: bool = False
+    began: str = field(default_factory=provenance.now)  # in UTC
 
     @property
     def share(self) -> float:
@@ -46,14 +51,16 @@ class _Running:
 
 
 class Display(ProgressListener):
-    """Counts and times tasks; `LiveDisplay` and `PlainDisplay` show them."""
+    """Counts and times tasks, and prints how they end; others show more of them."""
 
     def __init__(self, console: Console, timer: Callable[[], float] = time.monotonic) -> None:
         self.console = console
-        self._timer = timer
+        self.timer = timer
+        self.stage = STARTING  # what is being done, in words
         self._n_at_once = 1
-        self._n_tasks = self._n_ended = 0
-        self._running: dict[str, _Running] = {}
+        self.n_tasks = self.n_ended = 0  # of this stage
+        self.running: dict[str, Running] = {}
+        self.failures: list[tuple[Task, str]] = []  # with the reasons
         self._seconds: list[float] = []  # of each run that has ended
         self._lock = threading.RLock()
 
@@ -64,43 +71,50 @@ class Display(ProgressListener):
         return
 
     def expect(self, tasks: Sequence[Task], what: str, n_at_once: int) -> None:
-        self._n_tasks, self._n_ended, self._n_at_once = len(tasks), 0, n_at_once
+        self.n_tasks, self.n_ended, self._n_at_once = len(tasks), 0, n_at_once
         self._seconds.clear()
+        self.stage = what or self.stage
         if tasks and what:
-            self.note(what)
+            self._say(what)
 
     def started(self, task: Task, device: Device) -> None:
-        now = self._timer()
-        self._running[task.key] = _Running(task, device, now, now, now)
+        now = self.timer()
+        self.running[task.key] = Running(task, device, now, now, now)
 
     def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
-        running, now = self._running[task.key], self._timer()
+        running, now = self.running[task.key], self.timer()
         if running.is_stalled:
             silent_for = format_duration(now - running.last_heartbeat_at)
-            self.note(f"{label(task)}: goes on after {silent_for} without news")
+            self._say(f"{label(task)}: goes on after {silent_for} without news")
         if heartbeat.phase != running.heartbeat.phase:
             running.phase_since = now
         running.heartbeat, running.last_heartbeat_at = heartbeat, now
-        running.is_stalled = False
+        running.progress, running.is_stalled = heartbeat.progress or running.progress, False
 
     def stalled(self, task: Task, silence: Silence) -> None:
         with self._lock:
-            running = self._running[task.key]
+            running = self.running[task.key]
             running.is_stalled = True
-            running.last_heartbeat_at = self._timer() - silence.seconds
+            running.last_heartbeat_at = self.timer() - silence.seconds
             silent_for, rest = map(format_duration, (silence.seconds, silence.seconds_left))
             text = f"no news for {silent_for}; its process is killed after another {rest}"
             text = f"{label(task)}: {running.heartbeat.phase}, {text}; see {task.log}"
-            self.note(text, "red")
+            self._say(text, "red")
 
     def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
         with self._lock:
-            self._n_ended += 1
-            seconds = self._timer() - self._running.pop(task.key).since
+            self.n_ended += 1
+            seconds = self.timer() - self.running.pop(task.key).since
             self._seconds.append(seconds)
+            if not is_good:
+                self.failures.append((task, outcome))
             if task.round == 0 or not is_good:
                 text = f"{label(task)}: {outcome} ({format_duration(seconds)})"
-                self.note(text, "" if is_good else "red")
+                self._say(text, "" if is_good else "red")
+
+    def _say(self, text: str, style: str = "") -> None:
+        """Print a line about tasks."""
+        self.note(text, style)
 
     def note(self, text: str, style: str = "") -> None:
         """Print a line that stays."""
@@ -108,15 +122,15 @@ class Display(ProgressListener):
 
     def _seconds_left(self) -> float | None:
         """Estimate when all tasks are done, if waiting ones take as long as the others."""
-        now = self._timer()
+        now = self.timer()
         estimates = [
             (running.since, running.heartbeat.progress.seconds_left)
-            for running in self._running.values()
+            for running in list(self.running.values())
             if running.heartbeat.progress is not None
         ]
         rest = [seconds for _, seconds in estimates]
         per_run = self._seconds or [now - since + seconds for since, seconds in estimates]
-        n_waiting = self._n_tasks - self._n_ended - len(rest)
+        n_waiting = self.n_tasks - self.n_ended - len(rest)
         if not per_run and n_waiting:
             return None
         work = sum(rest) + n_waiting * (sum(per_run) / len(per_run) if per_run else 0.0)
@@ -153,14 +167,14 @@ class PlainDisplay(Display):
     def started(self, task: Task, device: Device) -> None:
         with self._lock:
             super().started(task, device)
-            self._last_line[task.key] = 0.0, self._timer()
+            self._last_line[task.key] = 0.0, self.timer()
             if task.round == 0:
                 self.note(f"{label(task)}: started on {device}")
 
     def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
         with self._lock:
             super().heartbeat(task, heartbeat)
-            share, now = self._running[task.key].share, self._timer()
+            share, now = self.running[task.key].share, self.timer()
             last_share, last_time = self._last_line[task.key]
             is_later = now - last_time >= _LINE_EVERY_S
             if heartbeat.progress and is_later and share - last_share >= _LINE_EVERY_SHARE:
@@ -168,27 +182,27 @@ class PlainDisplay(Display):
             self.remind()
 
     def note(self, text: str, style: str = "") -> None:
-        self._last_note = self._timer()
+        self._last_note = self.timer()
         super().note(text, style)
 
     def remind(self) -> float:
         """Print a line for each task without one for too long; return when the next is due."""
         with self._lock:
-            for key in self._running:
-                if self._timer() - self._last_line[key][1] >= self._silent_at_most_s:
+            for key in self.running:
+                if self.timer() - self._last_line[key][1] >= self._silent_at_most_s:
                     self._print_progress(key)
-            if self._timer() - self._last_note >= self._silent_at_most_s:  # as with short tasks
-                at_work = list(self._running.values())
-                elapsed = format_duration(self._timer() - self._began)
-                n_done = f"{self._n_ended} of {counted(self._n_tasks, 'task')} done"
+            if self.timer() - self._last_note >= self._silent_at_most_s:  # as with short tasks
+                at_work = list(self.running.values())
+                elapsed = format_duration(self.timer() - self._began)
+                n_done = f"{self.n_ended} of {counted(self.n_tasks, 'task')} done"
                 n_at_work = f"{len(at_work)} at work"
                 self.note(f"{_describe_round(at_work)}{n_done}, {n_at_work} ({elapsed})")
-            of_tasks = [self._last_line[key][1] for key in self._running]
+            of_tasks = [self._last_line[key][1] for key in self.running]
             return min([self._last_note, *of_tasks]) + self._silent_at_most_s
 
     def _print_progress(self, key: str) -> None:
         """Print how far a task is, or for how long it has been in its phase."""
-        running, now = self._running[key], self._timer()
+        running, now = self.running[key], self.timer()
         progress, silent_for = running.heartbeat.progress, now - running.last_heartbeat_at
         words = [f"{running.heartbeat.phase} for {format_duration(now - running.phase_since)}"]
         if progress is not None:
@@ -200,7 +214,7 @@ class PlainDisplay(Display):
 
     def _remind(self) -> None:
         with suppress(OSError):  # the reader of a pipe has ended
-            while not self._is_over.wait(max(0.0, self.remind() - self._timer())):
+            while not self._is_over.wait(max(0.0, self.remind() - self.timer())):
                 pass
 
 
@@ -223,7 +237,7 @@ class LiveDisplay(Display):
         self._live.stop()
 
     def _render(self) -> RenderableType:
-        at_work = list(self._running.values())  # the main thread changes it meanwhile
+        at_work = list(self.running.values())  # the main thread changes it meanwhile
         width = max((len(_name(running)) for running in at_work), default=0)
         lines = [
             Text(f"{_name(running):<{width}}  {self._describe(running)}", no_wrap=True)
@@ -233,18 +247,18 @@ class LiveDisplay(Display):
         total = Table.grid(padding=(0, 2))
         total.add_row(
             ProgressBar(
-                total=max(1, self._n_tasks),
-                completed=self._n_ended,
+                total=max(1, self.n_tasks),
+                completed=self.n_ended,
                 width=24 if self.console.width >= _NARROW else 12,
             ),
-            f"{_describe_round(at_work)}{self._n_ended} of {self._n_tasks}",
+            f"{_describe_round(at_work)}{self.n_ended} of {self.n_tasks}",
             "" if left is None else f"{format_duration(left)} left",
         )
         return Group(*lines, total)
 
-    def _describe(self, running: _Running) -> str:
+    def _describe(self, running: Running) -> str:
         if running.is_stalled:
-            silent_for = format_duration(self._timer() - running.last_heartbeat_at)
+            silent_for = format_duration(self.timer() - running.last_heartbeat_at)
             return f"{running.heartbeat.phase}, no news for {silent_for}"
         progress, width = running.heartbeat.progress, self.console.width
         if progress is None:
@@ -258,7 +272,7 @@ class LiveDisplay(Display):
 
 
 class EventDisplay(Display):
-    """An event for every call; of heartbeats in the same phase, one a second."""
+    """An event for every call, in place of its line; of heartbeats in a phase, one a second."""
 
     def __init__(self, stream: EventStream, timer: Callable[[], float] = time.monotonic) -> None:
         super().__init__(Console(file=cast(TextIO, stream)), timer)
@@ -266,7 +280,7 @@ class EventDisplay(Display):
         self._next: dict[str, float] = {}  # when the next heartbeat of each task is due
 
     def expect(self, tasks: Sequence[Task], what: str, n_at_once: int) -> None:
-        super().expect(tasks, "", n_at_once)
+        super().expect(tasks, what, n_at_once)
         self._stream.emit("tasks", text=what, n_tasks=len(tasks), n_at_once=n_at_once)
 
     def started(self, task: Task, device: Device) -> None:
@@ -274,26 +288,27 @@ class EventDisplay(Display):
         self._emit("started", task, device=str(device))
 
     def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
-        running = self._running[task.key]
-        is_due = self._timer() >= self._next.get(task.key, 0.0)
+        running = self.running[task.key]
+        is_due = self.timer() >= self._next.get(task.key, 0.0)
         is_new = is_due or running.is_stalled or heartbeat.phase != running.heartbeat.phase
-        running.heartbeat, running.is_stalled = heartbeat, False
+        super().heartbeat(task, heartbeat)
         if is_new:
-            self._next[task.key] = self._timer() + 1.0
+            self._next[task.key] = self.timer() + 1.0
             progress = {} if heartbeat.progress is None else asdict(heartbeat.progress)
             self._emit("progress", task, phase=heartbeat.phase, **progress)
 
     def stalled(self, task: Task, silence: Silence) -> None:
-        self._running[task.key].is_stalled = True
-        phase = self._running[task.key].heartbeat.phase
+        super().stalled(task, silence)
+        phase = self.running[task.key].heartbeat.phase
         self._emit("stalled", task, phase=phase, **asdict(silence), log=str(task.log))
 
     def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
-        with self._lock:
-            self._n_ended += 1
-            seconds = self._timer() - self._running.pop(task.key).since
-        fields = {"text": outcome, "is_good": is_good, "seconds": seconds}
-        self._emit("ended", task, **fields, n_ended=self._n_ended, n_tasks=self._n_tasks)
+        super().ended(task, outcome, is_good=is_good)
+        fields = {"text": outcome, "is_good": is_good, "seconds": self._seconds[-1]}
+        self._emit("ended", task, **fields, n_ended=self.n_ended, n_tasks=self.n_tasks)
+
+    def _say(self, text: str, style: str = "") -> None:
+        return
 
     def _emit(self, event: str, task: Task, **fields: Any) -> None:
         names = {"experiment": task.experiment, "row": task.variant, "seed": task.seed}
@@ -326,14 +341,14 @@ def progress_texts(progress: Progress) -> list[str]:
     ]
 
 
-def _name(running: _Running) -> str:
+def _name(running: Running) -> str:
     task, device = running.task, running.device
     what = "probe" if task.action == "probe" else f"seed {task.seed}"
     place = f" on {device}" if device.node or device.index is not None else ""
     return f"{task.variant} {what}{place}"
 
 
-def _describe_round(at_work: Sequence[_Running]) -> str:
+def _describe_round(at_work: Sequence[Running]) -> str:
     """Return the number of the round of probes, and of all rounds once that is known."""
     task = at_work[0].task if at_work else None
     if task is None or task.action != "probe":

@@ -9,24 +9,22 @@ from __future__ import annotations
 import json
 import os
 import socket
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from threading import Event, Thread
 
 from filelock import Timeout
 
 from ablate.errors import StoreError
 from ablate.printable import printable_content
-from ablate.runner.devices import Device
+from ablate.runner.display import Display, Running
 from ablate.runner.provenance import now
-from ablate.runner.task import ForwardingListener, Heartbeat, ProgressListener, Silence, Task
+from ablate.runner.task import STARTING, Task
 from ablate.store import process_lock, writable, write_whole
 
 _EVERY_S = 2.0
-_SILENT_AT_MOST_S = 15.0
 _MOST_FAILURES = 20
 
 
@@ -38,12 +36,12 @@ class RunningTask:
     run: str  # its hash
     device: str  # as a user names it
     since: str  # when it began
-    phase: str = "starting"  # what the worker is doing, in a word or two
-    step: int | None = None  # optimizer steps done; None before training
-    n_steps: int | None = None  # of all
-    seconds_left: float | None = None  # of its training; None until it is known
-    seconds: float = 0.0  # how long it had been at work when the file was written
-    silent_seconds: float = 0.0  # how long it had sent nothing by then, if that is too long; else 0
+    phase: str  # what the worker is doing, in a word or two
+    step: int | None  # optimizer steps done; None before training
+    n_steps: int | None  # of all
+    seconds_left: float | None  # of its training; None until it is known
+    seconds: float  # how long it had been at work when the file was written
+    silent_seconds: float  # how long it had sent nothing by then, if that is too long; else 0
 
 
 @dataclass
@@ -55,7 +53,7 @@ class Session:
     experiment: str  # its name
     began: str  # when
     updated: str  # when the file was last written
-    stage: str = "starting"  # what is being done, in words
+    stage: str = STARTING  # what is being done, in words
     n_tasks: int = 0  # of this stage
     n_ended: int = 0  # how many of them have ended
     running: list[RunningTask] = field(default_factory=list)
@@ -64,95 +62,9 @@ class Session:
     is_alive: bool = True  # whether the call goes on; if not, it was killed
 
 
-class SessionFile(ForwardingListener):
-    """Writes what it is called with to a file, and forwards every call."""
-
-    def __init__(
-        self,
-        listener: ProgressListener,
-        file: Path,
-        experiment: str,
-        timer: Callable[[], float] = time.monotonic,
-    ) -> None:
-        super().__init__(listener)
-        self._file, self._timer = file, timer
-        self._session = Session(socket.gethostname(), os.getpid(), experiment, now(), now())
-        self._running: dict[str, tuple[RunningTask, float]] = {}  # with the time of its beginning
-        self._silent_since: dict[str, float] = {}  # of tasks that are stalled
-        self._began = self._next_at = timer()
-        self._lock = threading.Lock()
-
-    def expect(self, tasks: Sequence[Task], what: str, n_at_once: int) -> None:
-        with self._lock:
-            self._session.n_tasks, self._session.n_ended = len(tasks), 0
-            self._session.stage = what or self._session.stage
-            self._write()
-        super().expect(tasks, what, n_at_once)
-
-    def started(self, task: Task, device: Device) -> None:
-        running = RunningTask(_name(task), task.key, str(device), now())
-        with self._lock:
-            self._running[task.key] = running, self._timer()
-            self._write()
-        super().started(task, device)
-
-    def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
-        progress = heartbeat.progress
-        with self._lock:
-            running, _ = self._running[task.key]
-            running.phase = heartbeat.phase
-            goes_on = self._silent_since.pop(task.key, None) is not None
-            running.silent_seconds = 0.0
-            if progress is not None:
-                running.step, running.n_steps = progress.step, progress.n_steps
-            running.seconds_left = None if progress is None else progress.seconds_left
-            if goes_on or self._timer() >= self._next_at:
-                self._write()
-        super().heartbeat(task, heartbeat)
-
-    def stalled(self, task: Task, silence: Silence) -> None:
-        with self._lock:
-            self._silent_since[task.key] = self._timer() - silence.seconds
-            self._write()
-        super().stalled(task, silence)
-
-    def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
-        with self._lock:
-            self._session.n_ended += 1
-            self._running.pop(task.key, None)
-            self._silent_since.pop(task.key, None)
-            if not is_good:
-                failures = [*self._session.failures, f"{_name(task)}: {outcome}"]
-                self._session.failures = failures[-_MOST_FAILURES:]
-            self._write()
-        super().ended(task, outcome, is_good=is_good)
-
-    def refresh(self) -> None:
-        with self._lock:
-            if self._timer() >= self._next_at - _EVERY_S + _SILENT_AT_MOST_S:
-                self._write()
-
-    def _write(self) -> None:
-        present = self._timer()
-        for running, began in self._running.values():
-            running.seconds = present - began
-        for key, since in self._silent_since.items():
-            self._running[key][0].silent_seconds = present - since
-        self._session.running = [running for running, _ in self._running.values()]
-        self._session.updated, self._session.seconds = now(), present - self._began
-        with suppress(StoreError):  # on a full disk; the runs report that themselves
-            write_whole(self._file, json.dumps(asdict(self._session), indent=1) + "\n")
-        self._next_at = self._timer() + _EVERY_S
-
-
 @contextmanager
-def session_file(
-    results: Path,
-    experiment: str,
-    listener: ProgressListener,
-    timer: Callable[[], float] = time.monotonic,
-) -> Iterator[ProgressListener]:
-    """Yield a listener that writes a session file during the block, and forwards every call."""
+def session_file(results: Path, experiment: str, display: Display) -> Iterator[None]:
+    """Write what a display shows to a session file, every few seconds during the block."""
     file = results / "sessions" / f"{socket.gethostname()}-{os.getpid()}.json"
     lock = process_lock(file.with_suffix(".lock"))
     with writable(file):
@@ -161,27 +73,59 @@ def session_file(
             lock.acquire(timeout=0)
         except Timeout as error:
             raise StoreError(f"{file}: is of another call with this process id") from error
-    session, is_over = SessionFile(listener, file, experiment, timer), threading.Event()
+    session, is_over = Session(socket.gethostname(), os.getpid(), experiment, now(), now()), Event()
+    began = display.timer()
 
-    def refresh() -> None:
-        while not is_over.wait(_EVERY_S):
-            session.refresh()
+    def write() -> None:
+        while True:
+            update(session, display, display.timer() - began)
+            with suppress(StoreError):  # on a full disk; the runs report that themselves
+                write_whole(file, json.dumps(asdict(session), indent=1) + "\n")
+            if is_over.wait(_EVERY_S):
+                return
 
-    refreshing = threading.Thread(target=refresh, daemon=True)
-    refreshing.start()
+    writing = Thread(target=write, daemon=True)
+    writing.start()
     try:
-        yield session
+        yield
     finally:
         is_over.set()
-        refreshing.join()
+        writing.join()
         _remove(file)
         lock.release()
+
+
+def update(session: Session, display: Display, seconds: float) -> None:
+    """Set what a display shows, and for how long the call has been at work."""
+    present = display.timer()
+    session.stage, session.updated, session.seconds = display.stage, now(), seconds
+    session.n_tasks, session.n_ended = display.n_tasks, display.n_ended
+    failures = display.failures[-_MOST_FAILURES:]
+    session.failures = [f"{_name(task)}: {outcome}" for task, outcome in failures]
+    at_work = list(display.running.values())  # which another thread changes
+    session.running = [_describe(running, present) for running in at_work]
 
 
 def sessions(results: Path) -> list[Session]:
     """Return the calls on a folder of results, the oldest first; a killed one only once."""
     all_sessions = filter(None, map(_read, (results / "sessions").glob("*.json")))
     return sorted(all_sessions, key=lambda session: (session.began, session.pid))
+
+
+def _describe(running: Running, present: float) -> RunningTask:
+    progress, training = running.progress, running.heartbeat.progress
+    return RunningTask(
+        task=_name(running.task),
+        run=running.task.key,
+        device=str(running.device),
+        since=running.began,
+        phase=running.heartbeat.phase,
+        step=None if progress is None else progress.step,
+        n_steps=None if progress is None else progress.n_steps,
+        seconds_left=None if training is None else training.seconds_left,
+        seconds=present - running.since,
+        silent_seconds=present - running.last_heartbeat_at if running.is_stalled else 0.0,
+    )
 
 
 def _read(file: Path) -> Session | None:

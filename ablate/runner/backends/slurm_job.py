@@ -11,7 +11,7 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
@@ -20,6 +20,7 @@ from typing import Any, Literal
 from submitit.core.job_environment import JobEnvironment
 from submitit.core.utils import DelayedSubmission
 
+from ablate.console import Console
 from ablate.errors import RunError, StoppedError
 from ablate.processes import signal_blocked
 from ablate.runner import devices
@@ -27,6 +28,7 @@ from ablate.runner.backends.contract import BackendRequest
 from ablate.runner.backends.local import WORKER, LocalProcess
 from ablate.runner.backends.task_queue import Entry, JobMessage, TaskQueue
 from ablate.runner.devices import Device
+from ablate.runner.display import Display
 from ablate.runner.failures import TaskOutcome
 from ablate.runner.pool import Pool
 from ablate.runner.provenance import facts_of
@@ -122,11 +124,10 @@ class QueueJob:
                     entries.append(entry)  # runs for all slots, or one entry with probes
                     n_free -= entry.n_slots if entry.tasks[0].action == "train" else n_free
                 if entries:
-                    first, none = entries[0].tasks[0], ProgressListener()
-                    listed: AbstractContextManager[ProgressListener] = nullcontext(none)
-                    if self.is_listed:
-                        listed = session_file(first.results, first.experiment, none)
-                    with listed as writer.listener:
+                    writer.listener = display = Display(Console(quiet=True))
+                    first, is_listed = entries[0].tasks[0], self.is_listed
+                    session = session_file(first.results, first.experiment, display)
+                    with session if is_listed else nullcontext():
                         _run_entries(entries, pool, writer)
                     idle_since = time.monotonic()
                 elif time.monotonic() - idle_since >= self.idle_s:
