@@ -17,13 +17,11 @@ from ablate import api
 from ablate.errors import SpecError
 from ablate.exports import export as module
 from ablate.exports.contract import EXPORTERS, ExportedRun, Exporter, exported_run
-from ablate.exports.export import ExportingListener, Exports, exporting
+from ablate.exports.export import Exports, exporting
 from ablate.runner.backends import registry
 from ablate.store import Store
 from tests.layers import FILES
 from tests.made_up_runs import EXPERIMENT, finish, finished
-from tests.runner.conftest import Diary, MakeTask
-from tests.runner.conftest import task as task  # a fixture
 
 CURVE = "step,tokens,train_loss,dev_nll,seconds\n1,90,7.5,,0.25\n2,180,4.125,3.5,0.5\n"
 SPEC = {"model": {"position": {"name": "none"}, "ratio": 0.5}, "betas": [0.9, 0.98], "clip": None}
@@ -122,18 +120,12 @@ def test_what_has_not_changed_is_exported_once(store: Store, got: list[ExportedR
 
 
 def test_a_failing_export_is_told_once_and_repeated_by_the_next_call(
-    store: Store, got: list[ExportedRun], task: MakeTask
+    store: Store, got: list[ExportedRun]
 ) -> None:
-    diary = Diary()
     with exporting(["tensorboard"], store) as exports:
-        listener = ExportingListener(diary, exports, store, "pe")
-        probe = task("bad", key=RECORD["hash"], action="probe")
-        listener.ended(probe, "measured", is_good=True)
-        assert diary.endings == {"bad": "measured"}
-        for row in ("good", "bad", "next"):
-            listener.ended(task(row, key=RECORD["hash"]), "done", is_good=True)
+        remarks = [exports.export("pe", row, RECORD) for row in ("good", "bad", "next")]
     remark = "not exported to tensorboard: no room; the next call repeats it"
-    assert diary.endings == {"good": "done", "bad": f"done; {remark}", "next": "done"}
+    assert remarks == ["", remark, ""]
     assert [run.row for run in got] == ["good"]
     with exporting(["tensorboard"], store) as exports:
         assert exports.export("pe", "next", RECORD) == ""

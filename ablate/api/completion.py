@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ablate.api.looks import with_early_runs
 from ablate.api.selection import (
+    Record,
     Records,
     RunLookup,
     Selection,
@@ -22,7 +23,7 @@ from ablate.api.trials import table_folder
 from ablate.console import Console
 from ablate.data.corpus import Corpus
 from ablate.errors import DamagedFileWarning, RunError
-from ablate.exports.export import ExportingListener, Exports, exporting
+from ablate.exports.export import Exports, exporting
 from ablate.registry import Choice, build
 from ablate.runner import devices
 from ablate.runner.backends.contract import Backend, BackendRequest
@@ -32,7 +33,7 @@ from ablate.runner.devices import Device
 from ablate.runner.display import display
 from ablate.runner.probe import lacks_speed, rows_to_probe
 from ablate.runner.provenance import code_digest
-from ablate.runner.schedule import Limits, schedule
+from ablate.runner.schedule import Limits, outcome_text, schedule
 from ablate.runner.sessions import session_file
 from ablate.runner.task import Task
 from ablate.store import Store, is_finished
@@ -205,12 +206,17 @@ def _schedule(
     runs_per_process = options.jobs if device.kind == "cuda" else 1
     limits = Limits(runs_per_process, options.probe_seconds, probes=options.probes)
     name = selection.experiment.name
+    exported_name = _exported_name(selection, options)
+
+    def export(task: Task, record: Record) -> str:
+        remark = exports.export(exported_name, task.variant, record)
+        return "; ".join(filter(None, (outcome_text(record), remark)))
+
     with (
         display(Console(stderr=True)) as screen,
         session_file(store.results, name, screen),
     ):
-        exporter = ExportingListener(screen, exports, store, _exported_name(selection, options))
-        schedule(todo, backend, store, exporter, limits)
+        schedule(todo, backend, store, screen, limits, export)
 
 
 def _exported_name(selection: Selection, options: RunOptions) -> str:

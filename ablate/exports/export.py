@@ -13,7 +13,6 @@ from ablate.errors import SpecError, first_line
 from ablate.exports.contract import EXPORTERS, NAMES, ExportedRun, Exporter, exported_run
 from ablate.hashing import sha256_of_text
 from ablate.runner.backends.registry import import_extra
-from ablate.runner.task import ForwardingListener, ProgressListener, Task
 from ablate.store import Store, is_finished, write_whole
 from ablate.wording import no_such
 
@@ -70,23 +69,6 @@ def exporting(names: Sequence[str], store: Store) -> AbstractContextManager[Expo
     SpecError if there is no such tracker, or if a package is missing.
     """
     return closing(Exports({name: _exporter_class(name) for name in names}, store))
-
-
-class ExportingListener(ForwardingListener):
-    """Exports every run when it has ended, and adds to how it ended how exports failed."""
-
-    def __init__(
-        self, listener: ProgressListener, exports: Exports, store: Store, experiment: str
-    ) -> None:
-        super().__init__(listener)
-        self._exports = exports
-        self._store = store
-        self._experiment = experiment
-
-    def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
-        record = self._store.load(task.key) if task.action == "train" else None
-        remark = self._exports.export(self._experiment, task.variant, record) if record else ""
-        super().ended(task, "; ".join(filter(None, (outcome, remark))), is_good=is_good)
 
 
 def _exporter_class(name: str) -> type[Exporter]:

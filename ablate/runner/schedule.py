@@ -44,6 +44,9 @@ class Limits:
 
 
 DEFAULT = Limits()
+Record = dict[str, Any]
+Describe = Callable[[Task, Record], str]
+"""Is called with the record of each run that ends; returns in words how it ended."""
 
 
 def schedule(
@@ -52,6 +55,7 @@ def schedule(
     store: Store,
     listener: ProgressListener,
     limits: Limits = DEFAULT,
+    describe: Describe = lambda _, record: outcome_text(record),
 ) -> None:
     """Execute missing runs: probe rows in turns, each alone on its device, then train.
 
@@ -71,7 +75,7 @@ def schedule(
         all_tasks.append(task.with_fallbacks(record or {}) if is_replaced else task)
     worker_slots = backend.worker_slots
     with backend.pool(listener, limits.grace_s) as pool:
-        _rejoin(all_tasks, backend, store, listener)
+        _rejoin(all_tasks, backend, store, listener, describe)
         todo, later = _in_turn(missing(all_tasks, store))
         n_at_once = max(1, len(set(worker_slots)) // most_devices(all_tasks))
         rows = rows_to_probe(all_tasks, store, worker_slots[0]) if limits.probes else []
@@ -102,18 +106,22 @@ def schedule(
             n_at_once = min(len(distinct), n_at_once)
             words = f"{what} {counted(len(distinct), 'run')}, {n_at_once} at a time"
             listener.expect(distinct, words, n_at_once)
-            todo = _train(groups, pool, store, listener)
+            todo = _train(groups, pool, store, listener, describe)
             what = "repeating"
 
 
 def _rejoin(
-    tasks: Sequence[Task], backend: Backend, store: Store, listener: ProgressListener
+    tasks: Sequence[Task],
+    backend: Backend,
+    store: Store,
+    listener: ProgressListener,
+    describe: Describe,
 ) -> None:
     """Follow tasks that earlier calls left running; add speeds measured after their runs."""
     for outcome in backend.reattach(tasks, listener):
         record = store.load(outcome.task.key) if outcome.task.action == "train" else None
         is_good = outcome.failure is None and (record is None or record["status"] == "done")
-        text = outcome_text(record) if record is not None else outcome.reason or "done"
+        text = describe(outcome.task, record) if record else outcome.reason or "done"
         listener.ended(outcome.task, text, is_good=is_good)
     add_speeds(tasks, store, backend.worker_slots[0])
 
@@ -195,14 +203,18 @@ def pack_tasks(
 
 
 def _train(
-    groups: Sequence[TaskGroup], pool: WorkerPool, store: Store, listener: ProgressListener
+    groups: Sequence[TaskGroup],
+    pool: WorkerPool,
+    store: Store,
+    listener: ProgressListener,
+    describe: Describe,
 ) -> list[Task]:
     """Execute runs; return the next attempts at those that failed."""
     todo = []
     for outcome in pool.run(groups):
         record = _final_record(outcome, store)
         again = None if is_finished(record) else retry(outcome)
-        text = outcome_text(record)
+        text = describe(outcome.task, record)
         if again is not None:
             todo.append(_note_replacement(outcome.task, again.task, store))
             text += f"; once more, {again.change}"
@@ -238,7 +250,7 @@ def missing(tasks: Iterable[Task], store: Store) -> list[Task]:
     ]
 
 
-def outcome_text(record: dict[str, Any]) -> str:
+def outcome_text(record: Record) -> str:
     """Return how a run ended, in a few words."""
     if record["status"] != "done":
         return f"{record['status']}: {record['error']}"
@@ -246,7 +258,7 @@ def outcome_text(record: dict[str, Any]) -> str:
     return f"done, BLEU {', '.join(scores)}"
 
 
-def _final_record(outcome: TaskOutcome, store: Store) -> dict[str, Any]:
+def _final_record(outcome: TaskOutcome, store: Store) -> Record:
     """Return the record that a worker wrote in this attempt; else write that of a failure."""
     task, record = outcome.task, store.load(outcome.task.key)
     if record is not None and is_finished(record) and not task.fresh:

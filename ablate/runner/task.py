@@ -256,31 +256,6 @@ class ProgressListener:
         """Announce what concerns no task."""
 
 
-class ForwardingListener(ProgressListener):
-    """Forwards every call to another listener; a subclass adds to some of them."""
-
-    def __init__(self, listener: ProgressListener) -> None:
-        self.listener = listener
-
-    def expect(self, tasks: Sequence[Task], what: str, n_at_once: int) -> None:
-        self.listener.expect(tasks, what, n_at_once)
-
-    def started(self, task: Task, device: Device) -> None:
-        self.listener.started(task, device)
-
-    def heartbeat(self, task: Task, heartbeat: Heartbeat) -> None:
-        self.listener.heartbeat(task, heartbeat)
-
-    def stalled(self, task: Task, silence: Silence) -> None:
-        self.listener.stalled(task, silence)
-
-    def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
-        self.listener.ended(task, outcome, is_good=is_good)
-
-    def note(self, text: str) -> None:
-        self.listener.note(text)
-
-
 class Report(Protocol):
     """Is called in a worker with the phase of a task, and ``largest_batch`` where batches begin."""
 

@@ -19,7 +19,7 @@ from ablate.runner.probe import (
     n_rounds_of,
 )
 from ablate.runner.provenance import hardware, versions
-from ablate.runner.schedule import Limits, missing, schedule
+from ablate.runner.schedule import Limits, Record, missing, schedule
 from ablate.runner.task import Heartbeat, Task, one_per_process
 from ablate.store import Store
 from tests.runner.conftest import FEW_ROUNDS, MEASURED, Diary, FakeWorkers, MakeTask
@@ -218,6 +218,18 @@ def test_an_interruption_ends_every_worker_and_the_next_call_continues(
     fake.diary.on_sign = lambda _: None
     fake.run([task("done", key="1"), task("done", key="2")], n_slots=2)
     assert fake.status("2") == "done"
+
+
+def test_how_a_run_ended_may_be_said_by_who_exports_it(fake: FakeWorkers, task: MakeTask) -> None:
+    def describe(task: Task, record: Record) -> str:
+        return f"{task.variant} is exported, {record['status']}"
+
+    backend, tasks = Local([CPU], fake.command), [task("done"), task("diverged")]
+    schedule(tasks, backend, fake.store, fake.diary, FEW_ROUNDS, describe)
+    assert fake.diary.endings == {
+        "done": "done is exported, done",
+        "diverged": "diverged is exported, diverged",
+    }
 
 
 def test_a_worker_does_not_hear_our_ctrl_c(fake: FakeWorkers, task: MakeTask) -> None:

@@ -33,14 +33,7 @@ from ablate.runner.failures import TaskOutcome
 from ablate.runner.pool import Pool
 from ablate.runner.provenance import facts_of
 from ablate.runner.sessions import session_file
-from ablate.runner.task import (
-    ForwardingListener,
-    Heartbeat,
-    ProgressListener,
-    Silence,
-    Task,
-    TaskGroup,
-)
+from ablate.runner.task import Heartbeat, Silence, Task, TaskGroup
 
 SAVE_TIMEOUT_S = 60.0
 """How long workers may take to save checkpoints; Slurm sends SIGUSR2 90 seconds ahead."""
@@ -124,10 +117,9 @@ class QueueJob:
                     entries.append(entry)  # runs for all slots, or one entry with probes
                     n_free -= entry.n_slots if entry.tasks[0].action == "train" else n_free
                 if entries:
-                    writer.listener = display = Display(Console(quiet=True))
-                    first, is_listed = entries[0].tasks[0], self.is_listed
-                    session = session_file(first.results, first.experiment, display)
-                    with session if is_listed else nullcontext():
+                    first = entries[0].tasks[0]
+                    session = session_file(first.results, first.experiment, writer)
+                    with session if self.is_listed else nullcontext():
                         _run_entries(entries, pool, writer)
                     idle_since = time.monotonic()
                 elif time.monotonic() - idle_since >= self.idle_s:
@@ -158,11 +150,11 @@ def _run_entries(entries: Sequence[Entry], pool: Pool, writer: _MessageWriter) -
         writer.queue.mark_ended(entry)
 
 
-class _MessageWriter(ForwardingListener):
-    """Writes what happens in a job's pool to its messages, and forwards it to a listener."""
+class _MessageWriter(Display):
+    """Writes what happens in a job's pool to its messages; `session_file` needs the rest."""
 
     def __init__(self, queue: TaskQueue, job: str) -> None:
-        super().__init__(ProgressListener())
+        super().__init__(Console(quiet=True))
         self.queue, self.job = queue, job
         self._entry_names: dict[str, str] = {}
         self._last: dict[str, tuple[Heartbeat, float]] = {}  # the last heartbeats, with the time
