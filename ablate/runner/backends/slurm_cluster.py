@@ -19,7 +19,7 @@ from submitit.core.utils import JobPaths
 from submitit.helpers import environment_variables
 
 from ablate.errors import SpecError
-from ablate.processes import descendants
+from ablate.processes import kill_tree
 from ablate.runner.backends.contract import ClusterError
 from ablate.runner.backends.local import python_path
 from ablate.wording import no_such
@@ -153,9 +153,7 @@ def kill(jobs: Sequence[str], cluster: str) -> None:
         cancel(jobs, cluster)
         return
     for job in filter(_is_controller, jobs):
-        for process in (int(job), *descendants(int(job))):
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+        kill_tree(int(job))
 
 
 def log_of(job: str, logs: Path) -> Path:
