@@ -31,7 +31,6 @@ from ablate.runner.devices import Device
 from ablate.runner.failures import TaskOutcome, retry
 from ablate.runner.match import target_tokens
 from ablate.runner.other_ranks import joined_ranks
-from ablate.runner.pool import GRACE_S
 from ablate.runner.provenance import hardware_of, now, other_machine, versions
 from ablate.runner.task import ProgressListener, Report, Task, one_per_process
 from ablate.store import Store, is_finished
@@ -188,7 +187,7 @@ def rounds_of(rows: Sequence[Task], n_rounds: int) -> list[tuple[Task]]:
 def measure(tasks: Iterable[Task], backend: Backend, listener: ProgressListener) -> str:
     """Measure the rows of ``tasks`` in turns, also those measured before; return the session."""
     rows = _probes(tasks)
-    with backend.pool(listener, GRACE_S) as pool:
+    with backend.pool(listener) as pool:
         n_at_once = max(1, len(set(backend.worker_slots)) // most_devices(rows.values()))
         budget = PROBE_SECONDS * len(rows)
         attempts = measure_in_turns(list(rows.values()), pool, listener, n_at_once, lambda: budget)

@@ -11,7 +11,7 @@ from typing import Any
 from ablate.runner.backends.contract import Backend, WorkerPool
 from ablate.runner.devices import Device, memory_mib
 from ablate.runner.failures import TaskOutcome, retry
-from ablate.runner.pool import GRACE_S, USABLE, least_memory, priority
+from ablate.runner.pool import USABLE, least_memory, priority
 from ablate.runner.probe import (
     FEWEST_ROUNDS,
     add_speeds,
@@ -39,7 +39,6 @@ class Limits:
     # how long each row is measured; by default `PROBE_SECONDS`, or `PROBE_SHARE` of the training
     # time if that is less
     probe_seconds: float | None = None
-    grace_s: float = GRACE_S  # that workers may take to save a checkpoint when they are stopped
     probes: bool = True  # whether speed and memory are measured at all
 
 
@@ -74,7 +73,7 @@ def schedule(
         is_replaced = record is not None and record.get("replaced_by") == task.eager_key != ""
         all_tasks.append(task.with_fallbacks(record or {}) if is_replaced else task)
     worker_slots = backend.worker_slots
-    with backend.pool(listener, limits.grace_s) as pool:
+    with backend.pool(listener) as pool:
         _rejoin(all_tasks, backend, store, listener, describe)
         todo, later = _in_turn(missing(all_tasks, store))
         n_at_once = max(1, len(set(worker_slots)) // most_devices(all_tasks))

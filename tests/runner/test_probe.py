@@ -15,7 +15,7 @@ from ablate.runner import probe as module
 from ablate.runner import provenance
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device
-from ablate.runner.pool import GRACE_S, Pool
+from ablate.runner.pool import Pool
 from ablate.runner.probe import (
     add_speeds,
     lacks_speed,
@@ -51,7 +51,7 @@ def test_the_first_round_has_a_process_of_its_own_and_each_adds_its_speeds(
     store: Store, diary: Diary, probe: Task
 ) -> None:
     peaks, speeds, endings = [], [], []
-    with Local([Device("cpu")]).pool(diary, GRACE_S) as pool:
+    with Local([Device("cpu")]).pool(diary) as pool:
         for status in _rounds_in_turn(probe, pool):
             known = store.load_probe("row") or {}
             endings.append(status)

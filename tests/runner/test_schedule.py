@@ -8,12 +8,13 @@ import signal
 import sys
 import time
 from dataclasses import replace
+from functools import partialmethod
 
 import pytest
 
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device
-from ablate.runner.pool import GRACE_S
+from ablate.runner.pool import Pool
 from ablate.runner.probe import (
     FEWEST_ROUNDS,
     n_rounds_of,
@@ -194,7 +195,7 @@ def test_a_worker_that_dies_leaves_no_old_success_behind(fake: FakeWorkers, task
 
 @pytest.mark.parametrize("variant", ["hangs", "hangs stubbornly"])
 def test_an_interruption_ends_every_worker_and_the_next_call_continues(
-    fake: FakeWorkers, task: MakeTask, variant: str
+    fake: FakeWorkers, task: MakeTask, variant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workers: list[int] = []
 
@@ -205,12 +206,9 @@ def test_an_interruption_ends_every_worker_and_the_next_call_continues(
             os.kill(os.getpid(), signal.SIGINT)
 
     fake.diary.on_sign = interrupt
+    monkeypatch.setattr(Pool, "__init__", partialmethod(Pool.__init__, grace_s=0.5))
     with pytest.raises(KeyboardInterrupt):
-        fake.run(
-            [task(variant, key="1"), task(variant, key="2")],
-            n_slots=2,
-            limits=replace(FEW_ROUNDS, grace_s=0.5),
-        )
+        fake.run([task(variant, key="1"), task(variant, key="2")], n_slots=2)
     for process in workers:
         with pytest.raises(ProcessLookupError):
             os.kill(process, 0)
@@ -372,7 +370,7 @@ def test_a_worker_whose_engine_failed_does_nothing_more(
     engines = ["eager", "eager", "cuda_graph", "eager", "eager"]
     tasks = [task(f"run {n}", engine=engine) for n, engine in enumerate(engines)]
     command = [sys.executable, "-c", ENGINE_WORKER, str(store.results / "starts")]
-    with Local([CPU], command).pool(diary, GRACE_S) as workers:
+    with Local([CPU], command).pool(diary) as workers:
         ended = list(workers.run(one_per_process(tasks)))
     assert [each.failure for each in ended] == [None, None, "engine", None, None]
     starts = (store.results / "starts").read_text(encoding="utf-8").split()

@@ -161,7 +161,7 @@ def test_the_end_of_an_attached_call_cancels_its_jobs(
     with (
         pytest.raises(KeyboardInterrupt),
         _open(tmp_path, monkeypatch) as backend,
-        backend.pool(diary, 1.0) as pool,
+        backend.pool(diary) as pool,
     ):
         list(pool.run(one_per_process([task("a"), task("b")])))
     assert (commands / "cancelled").read_text().splitlines()[0] == "7_0 7_1"

@@ -48,10 +48,8 @@ class Backend(ABC):
     remarks: Sequence[str] = ()
 
     @abstractmethod
-    def pool(
-        self, listener: ProgressListener, grace_s: float
-    ) -> AbstractContextManager[WorkerPool]:
-        """Return a context with the workers; its exit stops them, within ``grace_s`` seconds."""
+    def pool(self, listener: ProgressListener) -> AbstractContextManager[WorkerPool]:
+        """Return a context with the workers; its exit stops them, which save checkpoints."""
 
     def reattach(self, tasks: Sequence[Task], listener: ProgressListener) -> Iterable[TaskOutcome]:
         """Yield the outcomes of tasks and their probes that earlier calls have left running."""

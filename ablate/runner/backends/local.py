@@ -38,8 +38,8 @@ class Local(Backend):
         self.worker_slots = worker_slots
         self._command, self._stall_after = command, stall_after
 
-    def pool(self, listener: ProgressListener, grace_s: float) -> Pool:
-        return Pool(self.worker_slots, listener, self._start, grace_s, self._stall_after)
+    def pool(self, listener: ProgressListener) -> Pool:
+        return Pool(self.worker_slots, listener, self._start, stall_after=self._stall_after)
 
     def _start(self, device: Device, group: TaskGroup) -> LocalProcess:
         return LocalProcess(device, group[0].log, self._command)

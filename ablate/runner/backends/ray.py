@@ -107,8 +107,8 @@ class RayBackend(Backend):
             for index in range(n_slots[node])
         ]
 
-    def pool(self, listener: ProgressListener, grace_s: float) -> Pool:
-        return Pool(self.worker_slots, listener, self._start, grace_s, self._stall_after)
+    def pool(self, listener: ProgressListener) -> Pool:
+        return Pool(self.worker_slots, listener, self._start, stall_after=self._stall_after)
 
     def close(self) -> None:
         ray.shutdown()

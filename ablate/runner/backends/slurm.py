@@ -64,7 +64,7 @@ class SlurmBackend(Backend):
         )
 
     @contextmanager
-    def pool(self, listener: ProgressListener, grace_s: float) -> Iterator[SlurmPool]:
+    def pool(self, listener: ProgressListener) -> Iterator[SlurmPool]:
         """Yield the pool; an error that ends it cancels the jobs, unless they are detached."""
         try:
             yield SlurmPool(self, listener)
