@@ -236,6 +236,22 @@ def test_probes_of_an_entry_take_their_turns_on_one_device(
     assert journal == ["probe a 1", "probe b 1"] * 2
 
 
+def test_the_groups_of_an_entry_follow_one_another_in_a_job_with_several_slots(
+    queue: TaskQueue, task: MakeTask, diary: Diary, command: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A run that takes the weights of another one would else train beside it."""
+    queue.add(one_per_process([task("done a"), task("done b")]))
+    job = QueueJob(queue.folder, BackendRequest("cpu", 2), idle_s=0.0, command=command)
+    job._execute_entries([Device("cpu")] * 2, queue, "7_0")
+    _ended(monkeypatch)
+    outcomes = list(_follow(queue, diary))
+    assert [(each.task.variant, each.shared_device) for each in outcomes] == [
+        ("done a", False),
+        ("done b", False),
+    ]
+
+
 def test_what_must_be_alone_on_its_device_is_alone_in_a_job_too(
     queue: TaskQueue, task: MakeTask, diary: Diary, command: list[str],
     monkeypatch: pytest.MonkeyPatch,

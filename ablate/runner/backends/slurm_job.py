@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -138,13 +139,10 @@ def _raise_stopped(_: int, __: FrameType | None) -> None:
 
 
 def _run_entries(entries: Sequence[Entry], pool: Pool, writer: _MessageWriter) -> None:
-    """Execute entries: first probes, one after another, then all training runs."""
-    groups = [group for entry in entries for group in entry.groups]
+    """Execute entries side by side, the groups of each one after another."""
     writer.begin(entries)
-    probes = [group for group in groups if group[0].action == "probe"]
-    runs = [group for group in groups if group[0].action == "train"]
-    for batch in (*([group] for group in probes), runs):
-        for outcome in pool.run(batch):
+    for groups in zip_longest(*(entry.groups for entry in entries), fillvalue=()):
+        for outcome in pool.run(filter(None, groups)):
             writer.task_ended(outcome)
     for entry in entries:
         writer.queue.mark_ended(entry)
