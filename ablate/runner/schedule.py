@@ -101,7 +101,9 @@ def schedule(
                 what, todo, later = "decoding", later, []
             groups = _pack(todo, worker_slots, store, limits)
             distinct = [task for group in groups for task in group]
-            n_at_once = len(worker_slots) // most_devices(distinct) * max(map(len, groups))
+            is_alone = all(task.is_alone for task in distinct)
+            n_free = len(set(worker_slots) if is_alone else worker_slots)
+            n_at_once = max(1, n_free // most_devices(distinct)) * max(map(len, groups))
             n_at_once = min(len(distinct), n_at_once)
             words = f"{what} {counted(len(distinct), 'run')}, {n_at_once} at a time"
             listener.expect(distinct, words, n_at_once)

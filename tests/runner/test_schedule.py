@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from functools import partialmethod
+from unittest.mock import Mock
 
 import pytest
 
@@ -21,7 +22,7 @@ from ablate.runner.probe import (
 )
 from ablate.runner.provenance import hardware, versions
 from ablate.runner.schedule import Limits, Record, missing, schedule
-from ablate.runner.task import Heartbeat, Task, one_per_process
+from ablate.runner.task import Heartbeat, ProgressListener, Task, one_per_process
 from ablate.store import Store
 from tests.runner.conftest import FEW_ROUNDS, MEASURED, Diary, FakeWorkers, MakeTask
 
@@ -216,6 +217,19 @@ def test_an_interruption_ends_every_worker_and_the_next_call_continues(
     fake.diary.on_sign = lambda _: None
     fake.run([task("done", key="1"), task("done", key="2")], n_slots=2)
     assert fake.status("2") == "done"
+
+
+@pytest.mark.parametrize(("isolation", "n_at_once"), [("none", 2), ("device", 1)])
+def test_how_many_runs_are_at_work_at_once_is_told(
+    isolation: str, n_at_once: int, fake: FakeWorkers, task: MakeTask
+) -> None:
+    tasks = [task(name, isolation=isolation) for name in ("done a", "done b")]
+    for each in tasks:
+        fake.store.save_probe(each.probe, {**MEASURED, "session": "x"})
+    listener = Mock(spec=ProgressListener)
+    schedule(tasks, Local([CPU] * 2, fake.command), fake.store, listener, FEW_ROUNDS)
+    words = [each.args[1] for each in listener.expect.call_args_list]
+    assert words == [f"training 2 runs, {n_at_once} at a time"]
 
 
 def test_how_a_run_ended_may_be_said_by_who_exports_it(fake: FakeWorkers, task: MakeTask) -> None:
