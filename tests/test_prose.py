@@ -17,13 +17,21 @@ from typing import Any
 import pytest
 import typer
 
-from ablate import config
+from ablate import api, config
 from ablate.cli.app import app
 from ablate.config import Negligible
+from ablate.config.experiment import (
+    Average,
+    DecoderDifference,
+    Layers,
+    ModelSpec,
+    TrainingSpec,
+)
 from ablate.gate.check import KINDS
 from ablate.gate.mean import MeanBlessing, MeanCheck
 from ablate.gate.reference import read
 from ablate.gate.tolerance import smallest_effect
+from ablate.parts.dims import Dims, Dropout
 from ablate.report.layout import FALSE_IF_ADDED
 from ablate.report.values import MINUS, NOTHING
 from tests.test_readme import PAGES, README, ROOT, committed, tables
@@ -315,6 +323,21 @@ def test_the_checks_of_the_page_on_the_gate_are_a_reference(tmp_path: Path) -> N
     (tmp_path / "x.yaml").write_text(sample, encoding="utf-8")
     checks = read(tmp_path / "x.yaml").reference.checks
     assert {check.kind for check in checks.values()} == set(KINDS)
+
+
+def test_the_page_on_experiments_has_every_key_of_a_file_with_its_default(tmp_path: Path) -> None:
+    text = page("experiments.md").partition("<!-- language -->")[2]
+    block = text.partition("```yaml\n")[2].partition("```")[0]
+    (tmp_path / "x.yaml").write_text(block, encoding="utf-8")
+    (tmp_path / "nothing.yaml").write_text("seeds: [1, 2, 3]", encoding="utf-8")
+    assert config.load(tmp_path / "x.yaml").rows == config.load(tmp_path / "nothing.yaml").rows
+    models = ModelSpec, DecoderDifference, Layers, Dims, Dropout, TrainingSpec, Average
+    keys = {key for model in models for key in model.model_fields}
+    assert keys <= set(re.findall(r"\w+", block))
+    others = {key for row in tables(text)["key"] for key in re.findall(r"\w+", row["key"])}
+    assert (
+        others | set(re.findall(r"^\w+", block, re.MULTILINE)) == api.schema()["properties"].keys()
+    )
 
 
 def test_the_keys_of_the_page_on_statistics_are_those_of_an_experiment(tmp_path: Path) -> None:
