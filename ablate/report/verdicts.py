@@ -125,8 +125,8 @@ def intervals(results: Results) -> Iterator[Footnote]:
         is_vital=not results.has_learned,
     )
     if any(results.may_be_negligible(row.name, results.bleu) for row in results.summaries):
-        text = "the interval reaches into that band, so that the difference may be negligible."
-        yield Footnote(SMALL, text, is_vital=True)
+        text = f"the interval reaches into ±{results.negligible.bleu:g} BLEU"
+        yield Footnote(SMALL, f"{text}, so that the difference may be negligible.", is_vital=True)
     by_bleu, by_loss = (_by_row(results, metric) for metric in (results.bleu, results.loss))
     otherwise = [
         f"{row_names(named, _MOST_NAMES)} {'is' if len(named) == 1 else 'are'} {verdict}"

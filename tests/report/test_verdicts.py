@@ -68,7 +68,7 @@ def test_a_decided_row_whose_interval_reaches_into_the_band_is_marked(
     laid_out = tabulate(made_up.experiment(tmp_path, head=head), records)
     assert texts(laid_out, "verdict") == ["", "worse°", "no difference", "no difference"]
     assert marks(laid_out, "verdict") == ["", "°", "", ""]
-    assert notes(laid_out)["°"].startswith("the interval reaches into that band")
+    assert notes(laid_out)["°"].startswith("the interval reaches into ±2 BLEU")
     _shift(records, learned=-5.0)
     laid_out = tabulate(made_up.experiment(tmp_path, head=head), records)
     assert marks(laid_out, "verdict") == [""] * 4
