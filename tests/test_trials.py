@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from ablate import api
+from ablate.config import shipped
 from ablate.errors import DataError, StoreError
 from ablate.report import FORMATS, Details, figures, render
 from ablate.report.figures import Drawing
@@ -110,6 +112,16 @@ def test_trials_do_not_replace_each_other(path: Path) -> None:
         run(path, *overrides, seeds=seeds, only=only)
     assert len([*Path("results/pe/trials").iterdir()]) == len(trials)
     assert not Path("results/pe/table.md").exists()
+
+
+def test_a_page_names_a_shipped_experiment_as_others_find_it(tmp_path: Path) -> None:
+    file = shipped.find("norm")
+    assert file is not None
+    finish(file, tmp_path, seeds=[1, 2], only=["rms"])
+    for spec, name in (("norm", "norm"), (os.path.relpath(file), os.path.relpath(file))):
+        table = api.report(spec, seeds=[1, 2], results=tmp_path).table
+        assert table.details is not None
+        assert table.details.arguments == f"{name} --seeds 1,2"
 
 
 def test_a_report_takes_seeds_rows_and_overrides(path: Path) -> None:

@@ -5,7 +5,6 @@ The tables of a trial never replace those of the whole experiment.
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.api.selection import Selection, key_of
+from ablate.config import shipped
 from ablate.config.rows import BASELINE
 from ablate.config.tree import dump
 from ablate.hashing import sha256_of_text
@@ -42,7 +42,7 @@ def remarks(selection: Selection) -> tuple[str, ...]:
 
 def arguments(selection: Selection) -> str:
     """Return the arguments with which ``ablate run`` makes the runs of a selection."""
-    words = [os.fspath(selection.experiment.path)]
+    words = [shipped.as_given(selection.experiment.path)]
     for override in selection.overrides:
         words += ["--set", override]
     rows, seeds = _narrowed(selection)

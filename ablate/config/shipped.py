@@ -40,3 +40,10 @@ def name_in(path: Path) -> str | None:
 def resolve(path: Path) -> Path:
     """Return ``path`` if that exists, else the shipped file of that name, else ``path``."""
     return path if path.exists() else find(path.as_posix()) or path
+
+
+def as_given(path: Path) -> str:
+    """Return the name of a shipped file that `resolve` has found; any other path as it is."""
+    root = folder()
+    is_shipped = root is not None and path.is_relative_to(root)
+    return path.relative_to(root).with_suffix("").as_posix() if is_shipped else str(path)
