@@ -85,7 +85,7 @@ def print_plan(planned: Plan) -> None:
         grid.add_column(header, overflow="fold")
     is_published = any("params" in row.published for row in planned.rows)
     sizes = ["published"] if is_published else []
-    for header in ("parameters", *sizes, "MFLOPs", "peak MiB", "a run", "done"):
+    for header in ("parameters", *sizes, "MFLOPs/token", "peak MiB", "a run", "done"):
         grid.add_column(header, justify="right", no_wrap=True)
     rows = []
     for row in planned.rows:
