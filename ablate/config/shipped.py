@@ -45,5 +45,6 @@ def resolve(path: Path) -> Path:
 def as_given(path: Path) -> str:
     """Return the name of a shipped file that `resolve` has found; any other path as it is."""
     root = folder()
-    is_shipped = root is not None and path.is_relative_to(root)
-    return path.relative_to(root).with_suffix("").as_posix() if is_shipped else str(path)
+    if root is None or not path.is_relative_to(root):
+        return str(path)
+    return path.relative_to(root).with_suffix("").as_posix()
