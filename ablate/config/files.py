@@ -320,7 +320,9 @@ def _contexts(node: Node, mistakes: list[Mistake]) -> dict[str, Node]:
         mistakes.append(Mistake(node.mark, node.path, reason))
         return {}
     by_name = {
-        name: _change(item, mistakes, _OF_CONTEXTS) if item.value else replace(item, value={})
+        name: replace(item, value={})
+        if item.value in (None, {})
+        else _change(item, mistakes, _OF_CONTEXTS)
         for name, item in _named(node, mistakes, "context", UNUSABLE_CONTEXT)
     }
     return {CONTEXTS: replace(node, value={key: item for key, item in by_name.items() if item})}
@@ -353,7 +355,7 @@ def _is_axis(path: str, node: Node, mistakes: list[Mistake]) -> bool:
 def _change(node: Node, mistakes: list[Mistake], heads: Sequence[str] = VARYING) -> Node | None:
     if not isinstance(node.value, dict) or not node.value:
         reason = "needs a mapping from paths to values, as in {model.norm: rms}"
-        if not node.value:
+        if node.value in (None, {}, []):
             reason = IS_EMPTY
         mistakes.append(Mistake(node.mark, node.path, reason))
         return None
