@@ -361,7 +361,10 @@ def test_a_number_is_published_for_every_row(name: str) -> None:
     assert experiment.published
     assert set(experiment.published.rows) == {row.name for row in experiment.rows}
     if name == "vaswani_table3":
-        known = [row.numbers().keys() for row in experiment.published.rows.values()]
+        known = [
+            {key for key, value in row if value is not None}
+            for row in experiment.published.rows.values()
+        ]
         assert all({"bleu", "ppl"} <= keys for keys in known)
 
 
