@@ -193,6 +193,10 @@ def parse(source: Source, mistakes: list[Mistake], path: str = "") -> Node | Non
             mark = opening
         reason = _sentence(error, mark, source)
         raise _unreadable(source, mark.line + 1, mark.column + 1, reason) from error
+    except yaml.reader.ReaderError as error:
+        lines = text[: error.position].split("\n")
+        reason = control_reason(chr(error.character))
+        raise _unreadable(source, len(lines), len(lines[-1]) + 1, reason) from error
     except RecursionError as error:
         raise _unreadable(source, 1, 1, "is nested too deeply") from error
 
