@@ -169,9 +169,10 @@ def _mistake(
     path = node.path if is_exact and node.path else _dotted(steps)
     if "extra_forbidden" in kinds:
         known, owner = _known(tree, schema, steps[:-1])
-        reason = unknown(str(steps[-1]), known, owner)
-        if steps[0] == "model" and steps[2:] == ("n_layers",):  # `model.n_layers` is of both stacks
-            reason = f"unknown option; did you mean 'model.n_layers.{steps[1]}'?"
+        above, key = (None, *steps)[-2:]
+        reason = unknown(str(key), known, owner)
+        if above in SIDES and schema.at("model").at(str(key)).is_per_side:
+            reason = f"unknown option; did you mean 'model.{key}.{above}'?"
         return Mistake(node.key, node.path, reason)
     if kinds & set(_EXCESS):
         return Mistake(node.key, path, str(details[0]["msg"]))
