@@ -74,10 +74,25 @@ def report(
         DataError: if the content of the corpus is not known here, so that no run has a hash.
         StoreError: if nothing is stored; it names the overrides and seeds of other stored runs.
     """
+    outcome = _report(path, seeds, only, overrides, results, layout)
+    for remark in remarks_on(outcome.records):
+        print_remark(remark)
+    return outcome
+
+
+def _report(
+    path: Path | str,
+    seeds: Sequence[int] | None,
+    only: Sequence[str],
+    overrides: Sequence[str],
+    results: Path | str,
+    layout: Layout,
+) -> Outcome:
     if config.contexts_of(path, overrides):
-        of_context = partial(
-            report, seeds=seeds, only=only, overrides=overrides, results=results, layout=layout
-        )
+
+        def of_context(each: Path) -> Outcome:
+            return _report(each, seeds, only, overrides, results, layout)
+
         return in_each(path, overrides, partial(stored_in_each, read=of_context))
     store = Store(Path(results))
     lookup = RunLookup(store)
@@ -90,8 +105,6 @@ def report(
             f"{store.results} holds no run of {selection.experiment.name} that has ended{about}"
             f"{trials.hints(selection, store)}; `ablate run {os.fspath(path)}` makes them"
         )
-    for remark in remarks_on(records):
-        print_remark(remark)
     return Outcome(selection.experiment, records, tabulate(selection, records, store, layout))
 
 

@@ -221,7 +221,8 @@ def _footnotes(
     if kinds[1] != "nll":
         text = "tokenizers differ, so that losses are compared in bits per character"
         yield Footnote("columns", text)
-    yield Footnote("tables", "those of each context are in a folder of its own beside this one")
+    one = next(iter(results))
+    yield Footnote("tables", f"one context alone: ablate report SPEC#{one}")
     seeds = (
         f"{counted(len(experiment.seeds), 'seed')} in every context, the same for all rows of it"
     )
