@@ -258,6 +258,9 @@ def test_every_format_for_readers_has_all_contexts(spec: Path, form: str) -> Non
         assert len(ids) == len(set(ids))
         assert all(f'href="#context-{name}"' in text for name in NAMES)
         assert text.count("<figure>") > 3
+        assert text.count("Every value in which a row differs") == len(NAMES)
+        assert text.count("@software{ablate") == 1
+        assert text.count("<dt><code>norm: rms</code></dt>") == 1
         assert all(record["hash"] in text for record in outcome.records.values())
     if form == "latex":
         assert r"$\tau$" in text

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from html import escape
 from importlib import resources
+from itertools import chain
 from string import Template
 from typing import TYPE_CHECKING, Any
 
@@ -69,8 +70,9 @@ class Html(TableFormat):
                 ("runs", "Runs", _runs(table.details)),
             ]
         sections.append(("provenance", "Provenance", _provenance(table)))
-        if table.details is not None:
-            sections.append(("citation", "How to cite", _citation(table.details)))
+        tables = [table] if table.contexts is None else [*table.contexts.tables.values()]
+        details = [each.details for each in tables if each.details is not None]
+        sections.append(("citation", "How to cite", _citation(details) if details else ""))
         sections = [section for section in sections if section[2]]
         links = "".join(f'<li><a href="#{name}">{title}</a></li>' for name, title, _ in sections)
         of_rows = table.results.summaries if table.results else ()
@@ -104,7 +106,8 @@ def _contexts(table: Table) -> list[tuple[str, str, str]]:
     for name, each in table.contexts.tables.items():
         content = [f"<p>{escape(each.conclusion)}</p>", _results(each)]
         if each.details is not None:
-            content += [_figures(each.details, f"{name}-"), _runs(each.details)]
+            prefix = f"{name}-"
+            content += [_figures(each.details, prefix), _specs(each.details), _runs(each.details)]
         content.append(_provenance(each))
         sections.append((f"context-{name}", escape(name), "\n".join(content)))
     return sections
@@ -311,8 +314,8 @@ def _provenance(table: Table) -> str:
     return f"{notes}{commands}".strip()
 
 
-def _citation(details: Details) -> str:
-    records = list(details.records.values())
+def _citation(details: Sequence[Details]) -> str:
+    records = [record for each in details for record in each.records.values()]
     versions = sorted({str(r["versions"]["ablate"]) for r in records if "versions" in r})
     known = ((r.get("git") or {}).get("commit") for r in records)
     commits = sorted({str(commit)[:12] for commit in known if commit})
@@ -330,7 +333,7 @@ def _citation(details: Details) -> str:
     bibtex = f'<pre tabindex="0"><code>{escape(chr(10).join(lines))}</code></pre>'
     sources = "\n".join(
         f"<dt><code>{escape(part)}</code></dt><dd>{escape(source)}</dd>"
-        for part, source in dict(_sources(details)).items()
+        for part, source in dict(chain.from_iterable(map(_sources, details))).items()
     )
     listed = f"\n<p>Sources of the parts in which rows differ:</p>\n<dl>\n{sources}\n</dl>"
     return bibtex + (listed if sources else "")
