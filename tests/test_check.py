@@ -107,6 +107,15 @@ BROKEN = {
         NORM + FORWARD + "x - x.mean(dim=1, keepdim=True)",
         "causality: logits of earlier target tokens change with later ones",
     ),
+    "mixed tokens, with a value of an option": (
+        NORM
+        + OPTION.replace("float = 1.0", "float | None = None")
+        + "        self.gain = gain\n"
+        + FORWARD
+        + "x if self.gain is None else x - self.gain * x.mean(dim=1, keepdim=True)",
+        "causality: with gain: 0.25, logits of earlier target tokens change with later ones|"
+        "padding: with gain: 0.25, padding after a sentence changes the logits of its tokens",
+    ),
     "unused parameter": (
         NORM + OPTION + "        self.unused = nn.Parameter(torch.ones(3))\n" + FORWARD + "x * 2",
         "gradients: no gradient reaches encoder.layers.0.residual.norms.0.unused",
@@ -231,6 +240,31 @@ def test_an_option_that_must_be_given_is_tried_with_two_values() -> None:
     )
     init = OPTION.replace(" = 1.0", "") + "        self.gain = gain\n"
     status, out = checked(f"{code}{init}{FORWARD}self.gain * x")
+    assert status == 0, out
+
+
+TOP_K = """\
+from ablate.parts.attention.projections import MultiHeadAttention
+@register("mine", source="this test, 2026")
+class Mine(MultiHeadAttention):
+    \"""Keep the largest scores.
+
+    Args:
+        n_keys: how many.
+        bias: whether the projections have one.
+    \"""
+    def __init__(self, dims, scaling, dropout, *, n_keys: int | None = None, bias: bool = True):
+        super().__init__(dims, scaling, dropout, bias=bias)
+        self.n_keys = n_keys
+    def normalise(self, scores, mask):
+        n_keys = min(self.n_keys or scores.size(-1), scores.size(-1))
+        least = scores.topk(n_keys, dim=-1).values[..., -1:]
+        return super().normalise(scores.masked_fill(scores < least, -torch.inf), mask)
+"""
+
+
+def test_an_option_that_limits_the_keys_changes_the_model_with_every_value() -> None:
+    status, out = checked(TOP_K)
     assert status == 0, out
 
 

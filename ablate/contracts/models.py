@@ -46,11 +46,13 @@ def causality(case: Case) -> None:
     src, tgt = ids(2, 7), ids(2, 5)
     changed = tgt.clone()
     changed[:, 3:] = (changed[:, 3:] + 1) % VOCABULARY.n_tgt
+    for setting, model in case.variants():
+        case.demand(
+            torch.equal(model(src, tgt)[:, :3], model(src, changed)[:, :3]),
+            f"{setting}logits of earlier target tokens change with later ones, which the decoder "
+            "may not see",
+        )
     before, after = case.model(src, tgt), case.model(src, changed)
-    case.demand(
-        torch.equal(before[:, :3], after[:, :3]),
-        "logits of earlier target tokens change with later ones, which the decoder may not see",
-    )
     case.demand(
         not torch.allclose(before[:, 3:], after[:, 3:]),
         "logits do not change with the target tokens before them",
@@ -62,10 +64,11 @@ def padding(case: Case) -> None:
     src, tgt = ids(2, 7), ids(2, 5)
     padded_src = torch.cat((src, torch.full((2, 3), PAD)), dim=1)
     padded_tgt = torch.cat((tgt, torch.full((2, 2), PAD)), dim=1)
-    case.demand(
-        _is_close(case.model(padded_src, padded_tgt)[:, :5], case.model(src, tgt)),
-        "padding after a sentence changes the logits of its tokens",
-    )
+    for setting, model in case.variants():
+        case.demand(
+            _is_close(model(padded_src, padded_tgt)[:, :5], model(src, tgt)),
+            f"{setting}padding after a sentence changes the logits of its tokens",
+        )
 
 
 def source(case: Case) -> None:

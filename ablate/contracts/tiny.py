@@ -49,6 +49,15 @@ class Case:
         """Return the small model with the part, in double precision, with its initial weights."""
         return fitted(self.entry.slot, self.entry.name).double()
 
+    def variants(self) -> Iterator[tuple[str, Transformer]]:
+        """Yield the model, then one for each other value of an option; before it, that setting."""
+        yield "", self.model
+        for option in self.entry.options.model_fields:
+            for value in alternatives(self.entry, option):
+                model = accepted(**choices(self.entry.slot, self.entry.name, **{option: value}))
+                if model is not None:
+                    yield f"with {option}: {value}, ", scrambled(model.double())
+
     def demand(self, is_kept: bool, reason: str) -> None:
         """Raise a `ContractError` with a reason unless a contract is kept."""
         if not is_kept:
@@ -175,7 +184,7 @@ def alternatives(entry: Entry, option: str) -> Iterator[Any]:
     field = entry.options.model_fields[option]
     literals = itertools.chain.from_iterable(_literals(field.annotation))
     texts = ("a", ("a", "b"), {"a": ("a", "b")})
-    plain = (True, False, 2, 3, 4, 24, 0.25, 0.75, (0.5, 0.6), *texts)
+    plain = (True, False, 2, 3, 4, 12, 0.25, 0.75, (0.5, 0.6), *texts)
     reader: TypeAdapter[Any] = TypeAdapter(field.rebuild_annotation(), config={"strict": True})
     default = None if field.is_required() else field.get_default(call_default_factory=True)
     for value in (*literals, *plain):
