@@ -15,7 +15,8 @@ from ablate.registry import register
 
 
 # The contract asks for the projections `q`, `k`, `v` and `out`, which `make_projections` makes.
-# `mix_scores` and `mix_weights` act before and after the softmax; the kernel is the contract's.
+# `mix_scores` acts before the mask, so what compares keys (a top k) belongs into `normalise`, which
+# gets masked scores; `mix_weights` acts after the softmax. The kernel is the contract's.
 @register(
     "my_attention",
     formula="as full, with g_h times the scores of head h, g trained, at first 1",
