@@ -89,6 +89,10 @@ class DamagedFileWarning(UserWarning):
     """A stored file is damaged, and is treated as missing."""
 
 
+class ChangedPluginWarning(UserWarning):
+    """A plugin has other content than when a run was trained with its parts."""
+
+
 class DeprecatedWarning(FutureWarning):
     """Something that the user wrote goes with the next major version."""
 

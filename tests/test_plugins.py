@@ -452,5 +452,8 @@ def test_a_run_with_parts_from_outside_from_start_to_translation(
     assert record["params"]["by_part"]["encoder.position"]["part"] == "ramp"
     assert record["params"]["by_part"]["encoder.attention.scaling"]["part"] == "tenth"
     done = ablate("translate", record["hash"])
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == 1
+    mine.write_text(MINE.replace("* positions", "- positions"), encoding="utf-8")
+    done = ablate("translate", record["hash"])
+    assert f"was trained with mine.py {digest[:12]}, and that has changed" in done.stderr

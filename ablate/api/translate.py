@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -23,13 +24,14 @@ from ablate import decoding
 from ablate.api.corpora import text_of_runs
 from ablate.api.runs import show_run
 from ablate.config import RunSpec
+from ablate.config.identity import plugins_of
 from ablate.config.merge import merge_schema
 from ablate.config.messages import validated
 from ablate.config.tree import parse, source_of
 from ablate.data.sentences import Ragged
 from ablate.data.tokenizer import BOS, PAD, TokenizerPair
 from ablate.decoding import Search
-from ablate.errors import DataError, SpecError, StoreError
+from ablate.errors import ChangedPluginWarning, DataError, SpecError, StoreError
 from ablate.measuring.attention import AttentionMap, Similarity, similarities
 from ablate.model import Decodable, Ensemble, Transformer, assemble
 from ablate.parts.attention import Attention
@@ -187,6 +189,7 @@ def _load(run: str, store: Store, device: torch.device) -> _TrainedRun:
         beside = Path(run).resolve().parent / record["hash"]
         folder = beside if beside.is_dir() else Path(run)
     spec = _spec(record, folder)
+    _warn_of_changed_plugins(record, spec, folder)
     try:
         for name in ("tokenizer.json", "model.safetensors"):
             verify(folder / name, record)
@@ -219,8 +222,22 @@ def _spec(record: dict[str, Any], folder: Path) -> RunSpec:
         assert tree is not None
         mistake = validated(RunSpec, tree, merge_schema())[1][0]
         plugins = "".join(f" --plugin {plugin['name']}" for plugin in record.get("plugins", []))
-        hint = f"; it was trained with{plugins}" if plugins else ""
+        hint = f"; give{plugins}, with which it was trained" if plugins else ""
         raise StoreError(f"{folder}: {mistake.path}: {mistake.reason}{hint}") from error
+
+
+def _warn_of_changed_plugins(record: dict[str, Any], spec: RunSpec, folder: Path) -> None:
+    present = {plugin.sha256 for plugin in plugins_of(spec).values()}
+    for name, digest in (
+        (plugin["name"], plugin["sha256"]) for plugin in record.get("plugins", ())
+    ):
+        if digest not in present:
+            warnings.warn(
+                f"{folder}: was trained with {name} {digest[:12]}, and that has changed: what its "
+                "weights compute now is not what was measured",
+                ChangedPluginWarning,
+                stacklevel=5,
+            )
 
 
 def _with_n_best(decoding: Choice, n_best: int) -> Choice:

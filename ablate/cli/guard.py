@@ -16,7 +16,12 @@ from typer.core import TyperCommand, TyperGroup
 
 from ablate.cli.output import echo, echo_json, waiting
 from ablate.deprecation import warn_if_deprecated
-from ablate.errors import AblateError, DamagedFileWarning, DeprecatedWarning
+from ablate.errors import (
+    AblateError,
+    ChangedPluginWarning,
+    DamagedFileWarning,
+    DeprecatedWarning,
+)
 
 INTERRUPTED = 130
 _CONTINUED = ("run", "gate", "fetch")
@@ -29,7 +34,7 @@ _CLOSED_PIPE = 141  # as a shell has it: 128 and the number of SIGPIPE
 _JUDGING = ("run", "gate", "check", "doctor")
 """Commands whose exit status is a verdict, which a closed pipe must not hide."""
 
-_OWN_WARNINGS = (DamagedFileWarning, DeprecatedWarning)
+_OWN_WARNINGS = (ChangedPluginWarning, DamagedFileWarning, DeprecatedWarning)
 """Sentences for the user, not about a line of code."""
 
 Arguments = ParamSpec("Arguments")
