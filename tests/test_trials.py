@@ -7,6 +7,7 @@ import io
 import json
 import os
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
@@ -145,7 +146,9 @@ def test_a_report_without_runs_says_under_which_overrides_some_are(path: Path) -
         api.report(path)
 
 
-def test_a_report_says_that_what_is_stored_has_another_content(path: Path) -> None:
+def test_a_report_says_that_what_is_stored_has_another_content(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = ("train", "dev", "test")
     for name in names:
         for code in ("en", "de"):
@@ -167,6 +170,12 @@ def test_a_report_says_that_what_is_stored_has_another_content(path: Path) -> No
     for read in (lambda: api.report(path), lambda: api.compare("pe.yaml", "pe.yaml")):
         with pytest.raises(DataError, match=missing):
             read()
+    copy = copytree(".", Path("..", "copy"))  # as whoever got the files and the runs
+    monkeypatch.chdir(copy)
+    Path("test.de").write_text(content, encoding="utf-8")
+    Path("test.en").write_text("En a b\n" * 9, encoding="utf-8")
+    with pytest.raises(StoreError, match=f"no run of copy/pe that has ended; it holds .*{message}"):
+        api.report(path)
 
 
 def test_a_report_says_which_runs_other_code_has_made(

@@ -58,18 +58,23 @@ def table_folder(selection: Selection, results: Path) -> Path:
 
 
 def hints(selection: Selection, store: Store) -> str:
-    """Return in words which other runs of an experiment the store holds; empty if none."""
+    """Return in words which other runs of an experiment the store holds; empty if none.
+
+    Those that were trained when the file lay in another folder count if nothing else differs.
+    """
     requested = set(map(key_of, selection.tabulated))
     groups: dict[tuple[tuple[str, ...], bool], set[int]] = {}
     names = {row.name for row in selection.whole.rows}
+    own = selection.experiment.name
+    tail = own.removeprefix(f"{selection.experiment.path.resolve().parent.name}/")
     of_experiment = [
         store.load(run) or {}
         for run, heading in store.headings().items()
-        if heading.experiment == selection.experiment.name and heading.row in names
+        if f"/{heading.experiment}".endswith(f"/{tail}") and heading.row in names
     ]
     for record in (each for each in of_experiment if each.keys() >= {"spec", "seed"}):
         changes = _changes(selection, record)
-        if changes is not None:
+        if changes is not None and (record["experiment"] == own or not changes):
             is_requested = not changes and (record["variant"], record["seed"]) in requested
             groups.setdefault((changes, is_requested), set()).add(record["seed"])
     sentences = []
