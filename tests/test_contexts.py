@@ -394,6 +394,8 @@ def test_rows_are_compared_in_their_context(spec: Path, tmp_path: Path) -> None:
     ]
     assert {compared.outcome(row, "test.test.bleu") for row in compared.rows} == {"equal"}
     assert compared.negligible.bleu == 2
+    of_folders = api.compare(results, results, spec)
+    assert [row.name for row in of_folders.rows] == [row.name for row in compared.rows]
     scored = spec.with_name("scored.yaml")
     scored.write_text(f"{TEXT}metrics: {{name: bleu, tokenize: zh}}\n", encoding="utf-8")
     rescored = api.compare(spec, scored, results=results).rows

@@ -70,6 +70,8 @@ def read_result_set(name: str, spec: str | None, results: Path) -> ResultSet:
     if Path(name).is_dir():
         if not (Path(name) / "runs").is_dir():
             raise SpecError(f"{name}: is no folder of results: it has no folder 'runs'")
+        if spec is not None and (contexts := contexts_of(spec)):
+            return _joined(stored_in_each(contexts, lambda path: _of_folder(name, str(path))))
         return _of_folder(name, spec)
     if contexts := contexts_of(name):
         read = stored_in_each(contexts, lambda path: read_result_set(str(path), None, results))
