@@ -25,6 +25,7 @@ from ablate.cli.app import app
 from ablate.errors import SpecError, StoreError
 from ablate.report import render
 from ablate.report.contexts import conclusion, metric_of, tabulate
+from ablate.report.figures import draw_contexts
 from ablate.report.table import Footnote
 from ablate.report.values import NOTHING, interval_text, number, row_names, signed
 from ablate.store import Store
@@ -421,6 +422,24 @@ def test_a_context_without_runs_is_left_out_of_a_comparison(
     assert "left out: " in capsys.readouterr().err
     with pytest.raises(StoreError, match="holds no run of"):
         api.compare(spec, spec, results=tmp_path)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_the_figure_says_of_which_contexts_the_interval_of_the_mean_is(
+    n: int, spec: Path, tmp_path: Path
+) -> None:
+    if n == 2:
+        spec = tmp_path / "two.yaml"
+        spec.write_text(TEXT.replace("  wide: {model.dims.d_model: 64}\n", ""), encoding="utf-8")
+        for name in ("narrow", "middle"):
+            finish(spec.with_name(f"two.yaml#{name}"), tmp_path / "results")
+    drawing = draw_contexts(api.report(spec, results=spec.parent / "results").table)
+    assert drawing is not None
+    legend = " ".join(drawing.figure.get_supxlabel().split())
+    assert ("of the mean elsewhere" in legend, "of the mean in these contexts" in legend) == (
+        n == 3,
+        n == 2,
+    )
 
 
 @pytest.mark.commands

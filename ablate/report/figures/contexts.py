@@ -20,9 +20,12 @@ from ablate.report.table import Contexts, Table
 from ablate.report.values import interval_ends
 
 _TITLE = "Differences from each context's baseline, in BLEU"
+_OF_THESE = "of the mean in these contexts, which may go beyond the axis"
+_OF_OTHERS = (
+    "of the mean elsewhere; faint: what one more context may show; both may go beyond the axis"
+)
 _LEGEND = (
-    "lines: 95% intervals of all rows of a context, and of the mean elsewhere; faint: what one "
-    "more context may show; both may go beyond the axis; shaded: negligible; \u25b2 better, "
+    "lines: 95% intervals of all rows of a context, and {}; shaded: negligible; \u25b2 better, "
     "\u25bc worse, \u25a0 no difference that matters, \u25cb cannot tell"
 )
 _ALL = "mean"
@@ -47,7 +50,10 @@ def draw_contexts(table: Table) -> Drawing | None:
             _panel(axes, row, [line for line in numbers if line["row"] == row], results)
         style.remove_empty(grid, len(rows))
         grid[0][0].set_xlim(*_range(numbers))
-        add_legend(figure, _LEGEND)
+        for panel in grid.flat[max(0, len(rows) - n_wide) : len(rows)]:
+            panel.set_xlabel("BLEU, row minus baseline", fontsize=8, color=style.SOFT)
+        is_of_others = any(line["prediction.low"] is not None for line in numbers)
+        add_legend(figure, _LEGEND.format(_OF_OTHERS if is_of_others else _OF_THESE))
         return Drawing("contexts", _TITLE, figure, numbers)
 
 
