@@ -57,7 +57,7 @@ def _why_none(results: Results) -> str:
     """Return in one sentence why no row has a verdict; an empty text if one may have."""
     baseline, n_seeds = results.baseline, len(results.seeds)
     if len(results.summaries) == 1:
-        return "There is nothing to compare: the experiment has no row but the baseline."
+        return "There is nothing to compare: the table has no row but the baseline."
     if n_diverged := baseline.count("diverged"):
         of_all = counted(n_seeds, "seed")
         return f"The baseline diverged with {n_diverged} of {of_all}: no verdicts."
