@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ablate.analysis.power import MOST_SEEDS
-from ablate.wording import format_duration
+from ablate.wording import counted, format_duration
 
 _WEIGHT_BYTES = 4  # on disk
 _LARGE_TEXT, _SECONDS_PER_MIB = 20, 0.45  # MiB; benchmarks/large_corpus.py
@@ -227,8 +227,9 @@ class Plan:
             others.append(text)
         then = f"; {', '.join(others)}" if others else ""
         return [
-            f"a run's error is ± {power.sd:.2f} BLEU ({power.df} degrees of freedom): with a "
-            f"probability of 80%, {power.n_seeds} seeds find {power.detectable:.2g} BLEU{then}"
+            f"a run's error is ± {power.sd:.2f} BLEU ({counted(power.df, 'degree')} of freedom): "
+            f"with a probability of 80%, {power.n_seeds} seeds find {power.detectable:.2g} BLEU"
+            f"{then}"
         ]
 
     def to_json(self) -> dict[str, Any]:
