@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 
 from ablate.analysis.comparison import compare
+from ablate.analysis.measures import comparisons
+from ablate.analysis.summary import summarise
+from ablate.measuring import SentenceStatistics
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 RESULTS = BENCHMARKS.parent / "results" / "benchmarks"
@@ -73,6 +76,34 @@ def test_holm_is_the_textbooks(simulation: object) -> None:
                 break
             expected[at] = True
         assert ours.tolist() == expected
+
+
+def test_new_sentences_are_simulated_as_a_report_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A score that is a mean over sentences, as the NLL of sentences of one token each is."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import sentence_errors
+
+    scores = sentence_errors.draw(np.random.default_rng(1), n_seeds=3, shared=1.0)
+    n_rows, n_seeds, n_sentences = scores.shape
+    none = np.zeros((n_sentences, 0), dtype=np.int64)
+    ones = np.ones(n_sentences, dtype=np.int64)
+    rows, seeds = [str(row) for row in range(n_rows)], range(n_seeds)
+    runs = {(row, seed): scores[int(row), seed].astype(float) for row in rows for seed in seeds}
+    records = {
+        run: {"status": "done", "test": {"test": {"nll": each.mean()}}}
+        for run, each in runs.items()
+    }
+    sentences = {
+        run: {"test": SentenceStatistics(none, none, ones, ones, nll)} for run, nll in runs.items()
+    }
+    compared = comparisons(summarise(rows, seeds, records), sentences)["test.test.nll"]
+    for ours, each in zip(
+        sentence_errors.intervals(scores), compared.differences.values(), strict=True
+    ):
+        assert each.with_sentences is not None
+        assert each.method == "moderated"
+        ends = each.with_sentences.low, each.with_sentences.high
+        assert (ours.low, ours.high) == pytest.approx(ends, rel=1e-4)
 
 
 def test_the_page_has_the_numbers_of_the_simulated_looks() -> None:
