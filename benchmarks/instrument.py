@@ -32,7 +32,7 @@ import records
 import yaml
 
 from ablate import api
-from ablate.analysis import dunnett
+from ablate.analysis import power
 from ablate.analysis.comparison import compare
 from ablate.analysis.sentences import bleu, influences
 from ablate.data.cache import cache_folder
@@ -58,19 +58,10 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
     "160 x 1500": {**QUARTER, "training.steps": 1500, "training.schedule.warmup": 300},
     "320 x 1000, EMA 0.99": {**HALF, "training.average": {"ema": 0.99}},
     "320 x 1000, lr 3e-3": {**HALF, "training.schedule.lr": 3e-3},
-    "320 x 1000, lr 8e-3": {**HALF, "training.schedule.lr": 8e-3},
-    "320 x 1000, inverse sqrt": {
-        **HALF,
-        "training.schedule": {"name": "inverse_sqrt", "lr": 5e-3, "warmup": 200},
-    },
-    "320 x 1000, greedy": {**HALF, "decoding": "greedy"},
-    "320 x 1000, 2000 sentences": {**HALF, "corpus.test_size": 2000},
-    "320 x 1000, no smoothing": {**HALF, "training.objective": "cross_entropy"},
     "160 x 2000, 2000 sentences": {**QUARTER, "corpus.test_size": 2000},
     "160 x 2000, lr 3e-3": CHOSEN,
     "80 x 3000, lr 3e-3": {**EIGHTH, "training.steps": 3000, "training.schedule.warmup": 600},
     "80 x 4000, lr 3e-3": EIGHTH,
-    "640 x 1000": {"training.steps": 1000, "training.schedule.warmup": 200},
     "160 x 2000, lr 3e-3, same start": {**CHOSEN, "model.initialisation": "same_start"},
 }
 ROWS: Mapping[str, Mapping[str, Any]] = {
@@ -179,17 +170,6 @@ def _seconds() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def merit(sd: float, bleu_of_baseline: float, cpu_seconds: float) -> tuple[int, float]:
-    """Return how many seeds find the difference, and the processor minutes of a row with them."""
-    for seeds in range(2, 1000):
-        df = POWER_ROWS * (seeds - 1)
-        critical = dunnett.critical_value([math.sqrt(0.5)] * POWER_ROWS, df)
-        found = dunnett.smallest_detectable(sd * math.sqrt(2 / seeds), critical, df)
-        if found <= SHARE * bleu_of_baseline:
-            return seeds, seeds * cpu_seconds / 60
-    raise ValueError("the error is too large for any number of seeds")
-
-
 def lines(measured: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """Return what is known of each recipe, as a line of a table, the best first."""
     of_merit = []
@@ -198,7 +178,9 @@ def lines(measured: Mapping[str, Any]) -> list[tuple[str, ...]]:
         of_few = compare({row: rows[row] for row in ("baseline", *FEW)})
         mean = float(np.mean(list(rows["baseline"].values())))
         assert of_few.sd is not None
-        n_seeds, minutes = merit(of_few.sd, mean, recipe["cpu_seconds"])
+        n_seeds = power.seeds_for(SHARE * mean, of_few.sd, POWER_ROWS)
+        assert n_seeds is not None, "a thousand seeds are enough"
+        minutes = n_seeds * recipe["cpu_seconds"] / 60
         effects = compare(rows).differences
         words = ", ".join(f"{row} {each.estimate:+.1f}" for row, each in effects.items())
         figures = f"{mean:.1f}", f"{of_few.sd:.2f}", f"{recipe['cpu_seconds']:.0f}"
