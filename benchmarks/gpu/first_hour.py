@@ -48,8 +48,8 @@ MARK = "@@ "
 """Begins a line that is for this program; all others are for people."""
 
 NEEDED = (
-    *("torch", "numpy", "pandas", "pydantic", "yaml", "rich", "platformdirs", "tokenizers"),
-    *("sacrebleu", "safetensors", "scipy"),
+    *("torch", "numpy", "filelock", "packaging", "pydantic", "yaml", "rich", "platformdirs"),
+    *("tokenizers", "sacrebleu", "safetensors", "scipy"),
 )
 _HALF = 0.5  # of the time that a question has left: only the last item may take more
 _MIN_ITEM_S = 30.0
@@ -79,10 +79,10 @@ QUESTIONS = (
     Question("side_by_side", 6, "What do 1, 2, 4 and 8 runs in one process come to?"),
     Question("decoding", 4, "How fast is decoding, captured and eager, and is it the same?"),
     Question("memory", 4, "What do captures take of the memory, and what do probes measure?"),
-    Question("training_speed", 5, "How fast is training beside an eager nn.Transformer?"),
+    Question("training_speed", 6, "How fast is training beside an eager nn.Transformer?"),
     Question("step_profile", 4, "Where does the time of a step go, and how far is the floor?"),
     Question("pieces", 3, "What would pieces of a step cost if they were computed otherwise?"),
-    Question("multi30k", 17, "Does Transformer-Tiny come to its BLEU on Multi30k, and how soon?"),
+    Question("multi30k", 16, "Does Transformer-Tiny come to its BLEU on Multi30k, and how soon?"),
 )
 
 

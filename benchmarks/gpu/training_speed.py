@@ -16,7 +16,7 @@ def against_plain(preset: str, setting: Setting) -> Result:
     """Compare a loop written by hand with ours, in turns."""
     n_steps = setting.pick(20, 1)
     arguments = ["--only", "plain", "--preset", preset, "--steps", str(n_steps)]
-    arguments += ["--repeats", str(setting.pick(5, 1))]
+    arguments += ["--repeats", str(setting.pick(2, 1))]  # each starts four processes
     measured = run_benchmark("training_speed.py", arguments, setting)
     lines = []
     for entry in measured["contenders"]:
