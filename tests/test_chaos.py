@@ -11,7 +11,7 @@ import pytest
 CHAOS = Path(__file__).parents[1] / "benchmarks" / "chaos.py"
 sys.path.insert(0, str(CHAOS.parent))
 
-import chaos  # noqa: E402
+import faults  # noqa: E402
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for proce
 @pytest.mark.parametrize("kind", ["SIGKILL to the group", "SIGSTOP to the fork"])
 def test_nothing_is_lost_when_processes_are_killed_or_stopped(kind: str) -> None:
     """One round of a kind: each takes three calls of `ablate run`."""
-    first = str(chaos.KINDS.index(kind))
+    first = str(faults.KINDS.index(kind))
     command = [sys.executable, str(CHAOS), "--rounds", "1", "--first", first]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
