@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import pruning  # noqa: E402
-from claims import (  # noqa: E402
+from registered import (  # noqa: E402
     FAILED,
     HELD,
     Claim,
