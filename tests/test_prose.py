@@ -255,10 +255,16 @@ def test_the_rates_of_wrong_tables_are_those_that_were_simulated() -> None:
     for each in added:
         rates = percent(each["wrong"], 2), percent(each["wrong_error"], 2)
         assert (str(each["variants"]), *rates) in written
-    for each in simulated["sentences"]:
-        names = "single", "single_error", "simultaneous", "simultaneous_error"
+
+
+def test_intervals_for_new_sentences_hold_as_often_as_was_simulated() -> None:
+    record = json.loads(committed("results/benchmarks/sentence_errors.json"))
+    written = lines("statistics.md")
+    for each in record["rates"]:
         label = f"all seeds share {each['shared']:.1f} BLEU"
-        assert (label, str(each["seeds"]), *(percent(each[key], 2) for key in names)) in written
+        rates = percent(each["held"], 2), percent(each["error"], 2)
+        assert (label, str(each["seeds"]), *rates) in written
+        assert each["held"] > 0.95 - 3 * each["error"]
 
 
 def test_the_rates_of_wrong_gates_are_those_that_were_simulated() -> None:
