@@ -22,7 +22,6 @@ from ablate.runner.probe import (
     n_rounds_of,
     probe_key,
     probe_one,
-    rounds_of,
     sessions_of,
     update_speeds,
 )
@@ -156,15 +155,6 @@ def test_new_speeds_replace_those_of_earlier_runs(store: Store, task: MakeTask) 
     assert speed_of(run, store) == {"session": "then"}, "it will be trained again"
     update_speeds([run], attempts, store, CPU)
     assert speed_of(run, store) == {**MEASURED, "session": "now"}
-
-
-def test_rows_take_turns_and_every_second_round_goes_backwards(task: MakeTask) -> None:
-    rows = [task("a"), task("b"), task("c")]
-    order = [one for (one,) in rounds_of(rows, 3)]
-    assert [each.variant for each in order] == [*"abc", *"cba", *"abc"]
-    assert [each.round for each in order] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
-    assert {each.n_rounds for each in order} == {3}
-    assert len({each.session for each in order}) == 1
 
 
 def test_a_probe_is_named_after_what_speed_depends_on() -> None:
