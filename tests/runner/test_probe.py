@@ -6,11 +6,18 @@ import statistics
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from ablate import measuring
 from ablate.config import RunSpec
+from ablate.data.batches import Batches
+from ablate.data.prepare import prepare
+from ablate.data.tokenizer import PAD
+from ablate.registry import load_plugin
 from ablate.runner import probe as module
 from ablate.runner import provenance
 from ablate.runner.backends.local import Local
@@ -27,7 +34,10 @@ from ablate.runner.probe import (
 )
 from ablate.runner.task import Task, one_per_process
 from ablate.store import Store
-from tests.runner.conftest import SPEEDS, Diary, MakeTask, small_spec
+from ablate.training.ranks import ALONE
+from tests.registrations import temporary_registrations
+from tests.runner.conftest import SMALL, SPEEDS, Diary, MakeTask, small_spec
+from tests.runner.test_matching import PLUGIN
 
 
 @pytest.fixture
@@ -91,9 +101,55 @@ def test_each_round_adds_its_speeds_and_other_sessions_are_left_alone(
     assert sessions_of(after, 2) == {before["session"]}
 
 
+def test_a_round_measures_the_training_text_of_the_task(
+    store: Store, task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = small_spec()
+    asked: list[Any] = []
+    phases: list[Any] = []
+
+    def probe(*given: Any, ranks: Any) -> dict[str, float]:
+        asked.extend((*given, ranks))
+        given[6]()
+        speeds = ("train_target_tokens_per_second", "decode_sentences_per_second")
+        return dict.fromkeys(speeds, 1.0)
+
+    def prepared_of(*given: Any) -> Any:
+        asked.extend(given[1:3])
+        return prepare(given[0])
+
+    monkeypatch.setattr(measuring, "probe", probe)
+    monkeypatch.setattr(module, "prepare", prepared_of)
+    row = task("row", spec=spec, action="probe", engine="data_parallel", micro_batch_factor=4)
+    row = replace(row, corpus_fingerprint="of the text", teacher_sha256="of a teacher")
+    probe_one(row, store, lambda *words: phases.append(words))
+    run = RunSpec.model_validate(spec)
+    train = prepare(run).train
+    batches = Batches(train, run.training.batch_tokens, PAD).of_epoch(0, 0)
+    largest = max(map(len, batches.epoch(run.seed, 0)))
+    assert asked[:2] == ["of the text", "of a teacher"]
+    assert asked[2] == run
+    assert len(asked[3].train) == len(train)
+    assert asked[4:8] == [torch.device("cpu"), "fp32", "data_parallel", 4]
+    assert asked[9] == ALONE
+    assert phases == [("measuring",), ("measuring steps", None, largest)]
+    known = store.load_probe("row") or {}
+    assert known["batches_per_epoch"] == batches.n_per_epoch
+    assert known["target_tokens_per_batch"] == pytest.approx(
+        sum(map(len, train.tgt)) / batches.n_per_epoch
+    )
+    assert known["micro_batch_factor"] == 4
+
+
 @pytest.mark.parametrize("known", [None, {}, {"train_peak_mib": 1.0}])
 def test_a_row_without_rounds_has_not_been_measured(known: dict[str, float] | None) -> None:
     assert n_rounds_of(known) == 0
+
+
+def test_a_round_has_both_speeds() -> None:
+    names = ("train_target_tokens_per_second", "decode_sentences_per_second")
+    assert n_rounds_of({"rounds": dict(zip(names, ([1.0, 2.0], [1.0]), strict=True))}) == 1
+    assert n_rounds_of({"rounds": dict(zip(names, ([1.0], [1.0, 2.0]), strict=True))}) == 1
 
 
 CPU = Device("cpu")
@@ -171,3 +227,40 @@ def test_a_probe_is_named_after_what_speed_depends_on() -> None:
     files |= {"train": ["a", "b"], "dev": ["a", "b"], "tests": {"test": ["a", "b"]}}
     of_one, of_other = (key(fingerprint=each, corpus=files) for each in ("1", "2"))
     assert of_one != of_other
+
+
+def test_only_a_moving_average_of_the_weights_changes_the_speed() -> None:
+    def key(**average: Any) -> str:
+        training = {**small_spec()["training"], "average": average}
+        spec = RunSpec.model_validate(small_spec(training=training))
+        return probe_key(spec, Device("cpu"), "fp32", "eager", "")
+
+    assert key() == key(last=3)
+    assert len(key()) == 16
+    assert key(ema=0.9) != key()
+    assert key(ema=0.9) != key(ema=0.99)
+
+
+def test_speed_depends_on_the_machine_but_not_on_the_threads_of_a_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def key(**hardware: object) -> str:
+        monkeypatch.setattr(module, "hardware_of", lambda _: {"cpu": "a", "threads": 1} | hardware)
+        return probe_key(RunSpec.model_validate(small_spec()), Device("cpu"), "fp32", "eager", "")
+
+    assert key() == key(threads=4) != key(cpu="b")
+
+
+def test_speed_depends_on_the_content_of_a_plugin(tmp_path: Path) -> None:
+    keys = []
+    for slope in ("0.1", "0.2", "0.1"):
+        (tmp_path / "mine.py").write_text(PLUGIN.replace("SLOPE", slope))
+        with temporary_registrations():
+            load_plugin(tmp_path / "mine.py")
+            for position in ("ramp", "learned"):
+                model = {**SMALL["model"], "position": position}
+                run = RunSpec.model_validate(small_spec(model=model))
+                keys.append(probe_key(run, Device("cpu"), "fp32", "eager", ""))
+    of_ramp, of_learned = keys[::2], keys[1::2]
+    assert len(set(of_learned)) == 1
+    assert of_ramp[0] == of_ramp[2] != of_ramp[1]

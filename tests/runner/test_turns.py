@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from ablate import measuring
-from ablate.config import RunSpec
-from ablate.data.batches import Batches
-from ablate.data.prepare import prepare
-from ablate.data.tokenizer import PAD
-from ablate.registry import load_plugin
 from ablate.runner import probe as module
-from ablate.runner.devices import Device
 from ablate.runner.failures import TaskOutcome
 from ablate.runner.probe import (
     MOST_ROUNDS,
@@ -25,19 +16,13 @@ from ablate.runner.probe import (
     PROBE_SHARE,
     budget,
     measure_in_turns,
-    n_rounds_of,
-    probe_key,
-    probe_one,
     rounds_of,
     rounds_within,
     seconds_of,
 )
 from ablate.runner.task import ProgressListener, Task, TaskGroup
 from ablate.store import Store
-from ablate.training.ranks import ALONE
-from tests.registrations import temporary_registrations
-from tests.runner.conftest import SMALL, Clock, MakeTask, small_spec
-from tests.runner.test_matching import PLUGIN
+from tests.runner.conftest import Clock, MakeTask, small_spec
 
 
 @dataclass
@@ -196,86 +181,3 @@ def test_measuring_takes_a_share_of_the_training_it_is_for(task: MakeTask, store
     assert seconds_of(runs[2], store.load_probe("b")) == 50 * 2 * 20 / 4000
     assert seconds_of(runs[2], {"train_peak_mib": 1.0}) == float("inf")
     assert budget(runs, store, None) == pytest.approx(PROBE_SHARE * (2 + 2 + 0.5))
-
-
-def test_a_round_has_both_speeds() -> None:
-    names = ("train_target_tokens_per_second", "decode_sentences_per_second")
-    assert n_rounds_of({"rounds": dict(zip(names, ([1.0, 2.0], [1.0]), strict=True))}) == 1
-    assert n_rounds_of({"rounds": dict(zip(names, ([1.0], [1.0, 2.0]), strict=True))}) == 1
-
-
-def test_only_a_moving_average_of_the_weights_changes_the_speed() -> None:
-    def key(**average: Any) -> str:
-        training = {**small_spec()["training"], "average": average}
-        spec = RunSpec.model_validate(small_spec(training=training))
-        return probe_key(spec, Device("cpu"), "fp32", "eager", "")
-
-    assert key() == key(last=3)
-    assert len(key()) == 16
-    assert key(ema=0.9) != key()
-    assert key(ema=0.9) != key(ema=0.99)
-
-
-def test_speed_depends_on_the_machine_but_not_on_the_threads_of_a_call(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def key(**hardware: object) -> str:
-        monkeypatch.setattr(module, "hardware_of", lambda _: {"cpu": "a", "threads": 1} | hardware)
-        return probe_key(RunSpec.model_validate(small_spec()), Device("cpu"), "fp32", "eager", "")
-
-    assert key() == key(threads=4) != key(cpu="b")
-
-
-def test_speed_depends_on_the_content_of_a_plugin(tmp_path: Path) -> None:
-    keys = []
-    for slope in ("0.1", "0.2", "0.1"):
-        (tmp_path / "mine.py").write_text(PLUGIN.replace("SLOPE", slope))
-        with temporary_registrations():
-            load_plugin(tmp_path / "mine.py")
-            for position in ("ramp", "learned"):
-                model = {**SMALL["model"], "position": position}
-                run = RunSpec.model_validate(small_spec(model=model))
-                keys.append(probe_key(run, Device("cpu"), "fp32", "eager", ""))
-    of_ramp, of_learned = keys[::2], keys[1::2]
-    assert len(set(of_learned)) == 1
-    assert of_ramp[0] == of_ramp[2] != of_ramp[1]
-
-
-def test_a_round_measures_the_training_text_of_the_task(
-    store: Store, task: MakeTask, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = small_spec()
-    asked: list[Any] = []
-    phases: list[Any] = []
-
-    def probe(*given: Any, ranks: Any) -> dict[str, float]:
-        asked.extend((*given, ranks))
-        given[6]()
-        speeds = ("train_target_tokens_per_second", "decode_sentences_per_second")
-        return dict.fromkeys(speeds, 1.0)
-
-    def prepared_of(*given: Any) -> Any:
-        asked.extend(given[1:3])
-        return prepare(given[0])
-
-    monkeypatch.setattr(measuring, "probe", probe)
-    monkeypatch.setattr(module, "prepare", prepared_of)
-    row = task("row", spec=spec, action="probe", engine="data_parallel", micro_batch_factor=4)
-    row = replace(row, corpus_fingerprint="of the text", teacher_sha256="of a teacher")
-    probe_one(row, store, lambda *words: phases.append(words))
-    run = RunSpec.model_validate(spec)
-    train = prepare(run).train
-    batches = Batches(train, run.training.batch_tokens, PAD).of_epoch(0, 0)
-    largest = max(map(len, batches.epoch(run.seed, 0)))
-    assert asked[:2] == ["of the text", "of a teacher"]
-    assert asked[2] == run
-    assert len(asked[3].train) == len(train)
-    assert asked[4:8] == [torch.device("cpu"), "fp32", "data_parallel", 4]
-    assert asked[9] == ALONE
-    assert phases == [("measuring",), ("measuring steps", None, largest)]
-    known = store.load_probe("row") or {}
-    assert known["batches_per_epoch"] == batches.n_per_epoch
-    assert known["target_tokens_per_batch"] == pytest.approx(
-        sum(map(len, train.tgt)) / batches.n_per_epoch
-    )
-    assert known["micro_batch_factor"] == 4
