@@ -109,6 +109,22 @@ seeds: [1]
 """
 """The file of such a run, with dropout."""
 
+PLUGIN = """\
+from torch import Tensor
+
+from ablate.parts.position import Position
+from ablate.registry import register
+
+
+@register("ramp", formula="x_p = e_p + SLOPE p", source="this test, 2026, sec. 1")
+class Ramp(Position):
+    \"\"\"Add the position itself.\"\"\"
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        return x + SLOPE * positions[:, None]
+"""
+"""A plugin with one part; a number takes the place of SLOPE."""
+
 WORKER = """
 import sys
 

@@ -36,8 +36,7 @@ from ablate.runner.task import Task, one_per_process
 from ablate.store import Store
 from ablate.training.ranks import ALONE
 from tests.registrations import temporary_registrations
-from tests.runner.conftest import SMALL, SPEEDS, Diary, MakeTask, small_spec
-from tests.runner.test_matching import PLUGIN
+from tests.runner.conftest import PLUGIN, SMALL, SPEEDS, Diary, MakeTask, small_spec
 
 
 @pytest.fixture

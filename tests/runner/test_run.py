@@ -46,8 +46,7 @@ from ablate.runner.task import WAITING, Task
 from ablate.store import Store
 from tests.made_up_runs import EXPERIMENT
 from tests.registrations import temporary_registrations
-from tests.runner.conftest import SMALL, MakeTask, finish, small_spec, task_of
-from tests.runner.test_matching import PLUGIN
+from tests.runner.conftest import PLUGIN, SMALL, MakeTask, finish, small_spec, task_of
 
 PHASES = ["reading the corpus", "training", "measuring dev"]
 TESTS = ["test", "test_long", "test_novel"]

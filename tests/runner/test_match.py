@@ -32,7 +32,7 @@ from ablate.runner.match import (
 from ablate.training.step import count_passes
 from tests.presets import ROOT
 from tests.registrations import temporary_registrations
-from tests.runner.conftest import SMALL
+from tests.runner.conftest import PLUGIN, SMALL
 
 TEXT = """\
 extends: {laptop}
@@ -42,22 +42,6 @@ variants:
   learned: {{model.position: learned}}
   deep: {{model.n_layers: 3}}
   swiglu: {{model.feed_forward: swiglu, model.n_layers: 1}}
-"""
-
-
-PLUGIN = """\
-from torch import Tensor
-
-from ablate.parts.position import Position
-from ablate.registry import register
-
-
-@register("ramp", formula="x_p = e_p + SLOPE p", source="this test, 2026, sec. 1")
-class Ramp(Position):
-    \"\"\"Add the position itself.\"\"\"
-
-    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        return x + SLOPE * positions[:, None]
 """
 
 
