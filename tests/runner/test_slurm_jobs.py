@@ -133,7 +133,7 @@ def test_two_signals_of_slurm_change_no_bit(
     assert table[table.index("━") :] == alone[0]
 
 
-def test_a_stopped_worker_of_a_job_is_repeated_to_the_samenumbers_of(
+def test_a_stopped_worker_of_a_job_is_repeated_to_the_same_numbers(
     alone: tuple[str, dict[str, Any]], tmp_path: Path
 ) -> None:
     (tmp_path / "study.yaml").write_text(EXPERIMENT)
