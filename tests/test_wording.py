@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from ablate.registry import lookup, slots
-from ablate.wording import SYNONYMS, and_list, counted, no_such, seeds_named, suggest
+from ablate.wording import (
+    SYNONYMS,
+    and_list,
+    counted,
+    format_duration,
+    no_such,
+    seeds_named,
+    suggest,
+)
 
 
 @pytest.mark.parametrize(
@@ -60,3 +68,10 @@ def test_a_long_list_names_the_first_and_counts_the_rest() -> None:
 
 def test_seeds_are_named_in_the_plural_where_there_are_several() -> None:
     assert [seeds_named([1]), seeds_named([1, 2])] == ["seed 1", "seeds 1, 2"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0:00"), (59.6, "1:00"), (754, "12:34"), (3_723, "1:02:03")]
+)
+def test_durations_are_short(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text

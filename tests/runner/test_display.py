@@ -15,7 +15,6 @@ from ablate.console import EventStream
 from ablate.runner.devices import Device
 from ablate.runner.display import Display, EventDisplay, LiveDisplay, PlainDisplay, display
 from ablate.runner.task import Heartbeat, Silence, Task
-from ablate.wording import format_duration
 from tests.runner.conftest import Clock, MakeTask, training_at
 
 CPU = Device("cpu")
@@ -172,13 +171,6 @@ def test_the_time_left_counts_what_waits(watch: Clock, task: MakeTask) -> None:
     for job in tasks[:2]:
         display.ended(job, "done", is_good=True)
     assert display._seconds_left() == pytest.approx((10 + 10) / 2)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.4, "0:00"), (59.6, "1:00"), (754, "12:34"), (3_723, "1:02:03")]
-)
-def test_durations_are_short(seconds: float, text: str) -> None:
-    assert format_duration(seconds) == text
 
 
 def test_a_phase_without_heartbeats_is_not_silent(watch: Clock, task: MakeTask) -> None:
