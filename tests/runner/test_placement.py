@@ -59,12 +59,6 @@ def test_runs_of_unknown_length_count_as_the_longest(task: MakeTask) -> None:
     assert next_group(waiting, LARGE, [LARGE]) == 2
 
 
-def test_what_is_known_of_a_run_reaches_the_worker(task: MakeTask) -> None:
-    sent = task("one", memory_mib=7.0, seconds=9.0)
-    assert Task.from_line(sent.to_line()) == sent
-    assert Task.from_line(task("two").to_line()) == task("two")
-
-
 class Needs(NamedTuple):
     """What a run needs of a device."""
 

@@ -18,18 +18,9 @@ from ablate.registry import Plugin
 from ablate.runner.backends.local import WORKER, Local, LocalProcess, python_path
 from ablate.runner.devices import Device, n_cores
 from ablate.runner.schedule import schedule
-from ablate.runner.task import (
-    Heartbeat,
-    Message,
-    ProcessExited,
-    Task,
-    TaskFinished,
-    parse_message,
-    to_line,
-)
+from ablate.runner.task import Heartbeat, Task
 from ablate.runner.worker import has_open_file
 from ablate.store import Store
-from ablate.training import Progress
 from tests.runner.conftest import MEASURED, SMALL, Diary, MakeTask, small_spec
 
 pytestmark = [
@@ -227,31 +218,3 @@ def test_what_is_open_is_seen(tmp_path: Path) -> None:
     with (tmp_path / "nvidia0").open("w"):
         assert has_open_file(str(tmp_path / "nvidia"))
     assert not has_open_file(str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        ProcessExited(-9),
-        ProcessExited(0),
-        TaskFinished("key"),
-        TaskFinished("key", "memory", "no room"),
-        Heartbeat("key", "training", largest_batch=7),
-        Heartbeat("key", "training", Progress(1, 2, 0.5, None, 10.0, 3.0)),
-    ],
-)
-def test_a_message_survives_the_way_from_its_worker(message: Message) -> None:
-    assert parse_message(to_line(message)) == message
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        *["", "{}", "[]", "1", '"ProcessExited"', '{"status": 1}', '{"message": []}'],
-        '{"message": "ProcessExited"}',
-        '{"message": "ProcessExited", "status": 1, "more": 2}',
-    ],
-)
-def test_what_libraries_print_is_no_message(line: str) -> None:
-    with pytest.raises(ValueError, match="not a message of a worker"):
-        parse_message(line)
