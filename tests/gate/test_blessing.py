@@ -17,7 +17,7 @@ from ablate.errors import SpecError
 from ablate.gate.bless import BlessingError
 from ablate.gate.reference import read
 from ablate.runner.devices import Device
-from tests.gate.test_command import EXPERIMENT, Bench
+from tests.gate.bench import EXPERIMENT, Bench
 
 NARROW = (41.0, 41.3, 40.8, 41.1, 40.9, 41.2, 41.0, 40.9, 41.1, 41.0)
 WIDE = tuple(41 + 10 * (value - 41) for value in NARROW)

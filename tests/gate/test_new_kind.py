@@ -13,7 +13,7 @@ from ablate.errors import SpecError
 from ablate.gate.check import KINDS, Blessing, Check, Context, Result
 from ablate.gate.evidence import Evidence, UnfitError
 from ablate.gate.reference import read
-from tests.gate.test_command import BLEU, Bench
+from tests.gate.bench import BLEU, Bench
 
 ASKED = "checks: {floor: {kind: floor, measure: test.test.bleu, lowest: 30}}\n"
 
