@@ -18,7 +18,7 @@ from ablate.gate.checks.paired import Paired
 from ablate.gate.checks.statistical import Statistical
 from ablate.gate.evidence import Evidence, UnfitError
 from ablate.gate.reference import Reference
-from tests.gate.test_checks import (
+from tests.gate.made_up import (
     BLEU,
     CONFIRMED,
     LOSSES,

@@ -19,7 +19,7 @@ from ablate.gate.reference import Reference, read
 from ablate.gate.tolerance import PairedPromise, margins
 from ablate.runner import provenance
 from tests.gate.bench import BLEU, EXPERIMENT, Bench
-from tests.gate.test_checks import MACHINE, blessed, record, verdict
+from tests.gate.made_up import MACHINE, blessed, record, verdict
 
 VALUES = (38.0, 41.0, 44.0, 40.0, 43.0)
 REPEATS = (38.3, 40.8, 44.2, 39.9, 43.4)

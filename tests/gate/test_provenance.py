@@ -38,7 +38,7 @@ from ablate.gate.evidence import (
 from ablate.gate.reference import Reference, refuse_other_scores, remarks
 from ablate.training.engines.factory import SCHEMES
 from tests.gate.bench import EXPERIMENT
-from tests.gate.test_checks import BLEU, CONFIRMED, LOSSES, SEEDS, TINY, WORSE, blessed, evidence
+from tests.gate.made_up import BLEU, CONFIRMED, LOSSES, SEEDS, TINY, WORSE, blessed, evidence
 from tests.gate.test_paired import CHECK as PAIRED
 
 SEVEN = range(1, 8)
