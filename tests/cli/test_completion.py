@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from ablate import api
 from ablate.cli import status as module
 from ablate.cli.app import app
+from ablate.runner.sessions import Session
 from tests.made_up_runs import EXPERIMENT, finish
 
 
@@ -58,14 +59,8 @@ def test_names_of_rows_are_completed(folder: Path) -> None:
 def test_a_status_is_watched_until_all_is_done(
     option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = {
-        "experiment": "pe", "pid": 7, "host": "here", "updated": "now", "stage": "training 2 runs",
-        "n_tasks": 2, "seconds": 61.0, "running": [], "failures": [],
-    }  # fmt: skip
-    states: list[list[Any]] = [
-        [type("Session", (), {**session, "is_alive": True, "n_ended": n})] for n in (0, 1)
-    ]
-    states.append([])
+    session = Session("here", 7, "pe", "then", "now", "training 2 runs", 2, seconds=61.0)
+    states = [[session], [replace(session, n_ended=1)], []]
     slept: list[float] = []
     monkeypatch.setattr(api, "status", lambda _: states.pop(0))
     monkeypatch.setattr(module, "time", type("Time", (), {"sleep": slept.append}))

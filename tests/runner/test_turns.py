@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ablate.runner import probe as module
-from ablate.runner.failures import TaskOutcome
+from ablate.runner.failures import Retry, TaskOutcome
 from ablate.runner.probe import (
     MOST_ROUNDS,
     PROBE_SECONDS,
@@ -123,11 +123,11 @@ def test_what_made_a_row_succeed_in_the_first_round_holds_for_the_others(
     pool.failures = {"a": ["memory", None], "b": ["memory", "memory"], "c": [None, "other"]}
     rows[1] = replace(rows[1], micro_batch_factor=1, isolation="device")
 
-    def divided(outcome: TaskOutcome) -> Any:
+    def divided(outcome: TaskOutcome) -> Retry | None:
         if outcome.failure != "memory" or outcome.task.micro_batch_factor > 1:
             return None
         task = replace(outcome.task, micro_batch_factor=2)
-        return type("Retry", (), {"task": task, "change": "in halves"})
+        return Retry(task, "in halves")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "retry", divided)
