@@ -15,23 +15,11 @@ import pytest
 from filelock import FileLock
 
 from ablate.cli.app import app
+from tests.made_up_runs import BASE
 
-EXPERIMENT = """\
-question: Does anything happen?
-corpus: {name: synthetic, size: 1000}
-tokenizer: word
-model:
-  dims: {d_model: 16, n_heads: 2, max_len: 64}
-  n_layers: 1
-  feed_forward: {name: relu, d_ff: 16}
-training:
-  steps: 6
-  batch_tokens: 512
-  schedule: {name: constant, lr: 1e-3}
-decoding: greedy
-seeds: [1, 2]
-variants:
-  none: {model.position: none}
+EXPERIMENT = f"""\
+{BASE}variants:
+  none: {{model.position: none}}
 """
 
 Completed = subprocess.CompletedProcess[str]
