@@ -30,6 +30,7 @@ the formula gives beta3 there
   optimizer/recent.py  AdEMAMixOptimizer.update  Lt -> LtE: share < 1.0
 no two are equal
   optimizer/recent.py  SoapOptimizer._update_bases  True -> False: True (2)
+  decoding/beam.py  _BeamState.hypotheses  True -> False: True (2)
 at a rate below 2^-16 either way drops one element of many thousands
   dropout.py  ElementDropout.forward  0 -> 1: 0 (2)
 only the shape and the type of the new tensor are read from it
@@ -153,7 +154,9 @@ the sizes of batches are the same in every epoch of every seed
   runner/run.py  _Attempt._execute  freeze seed: batches.of_epoch(0, 0).epoch(self.spec.seed, 0)
   runner/run.py  _Attempt._execute  0 -> 1: 0*
   runner/probe.py  probe_one  freeze seed: batches.epoch(spec.seed, 0)
-  runner/probe.py  probe_one  0 -> 1: 0*
+  runner/probe.py  probe_one  0 -> 1: 0
+  runner/probe.py  probe_one  0 -> 1: 0 (2)
+  runner/probe.py  probe_one  0 -> 1: 0 (3)
   runner/match.py  CostCounter.__call__  0 -> 1: 0
   runner/match.py  CostCounter.__call__  0 -> 1: 0 (2)
 of a tokenizer that samples, the segmentation of any epoch will do; others have one
@@ -190,8 +193,6 @@ without a cost, the error is larger than any tolerance
   runner/match.py  _Search._is_enough  1.0 -> 2.0: 1.0
 the two thresholds differ by 2^16 and are compared as 16-bit integers
   dropout.py  ElementDropout.forward  Sub -> Add: n_dropped - _STEPS // 2
-only the shape and the type of the new tensor are read from it
-  dropout.py  ElementDropout.forward  detach: input (2)
 a verb without an object has none before it
   data/synthetic/corpus.py  Sampler._modifier  False -> True: False
 a random number equals the rate with a probability of about 1e-7
@@ -209,7 +210,8 @@ it is a bound for a number that exceeds it by rounding alone
   dropout.py  HeadDropout._draw  Sub -> Add: n_heads - 1
   dropout.py  HeadDropout._draw  drop the second term: n_heads - 1
   analysis/dunnett.py  *  drop the call of _between_0_and_1*
-  analysis/dunnett.py  _between_0_and_1  *
+  analysis/dunnett.py  _between_0_and_1  1.0 -> 2.0: 1.0
+  analysis/dunnett.py  _between_0_and_1  only the first of *
   training/engines/self_check.py  _update_difference  8 -> 9: 8
 the bracket is detached
   norm.py  AdaNorm.forward  detach: self.k * y
@@ -219,11 +221,7 @@ the product with a parameter in single precision is computed in single precision
   norm.py  DynamicTanh.forward  drop the call of at_least_float32: at_least_float32(x)
 the tensor has two dimensions, of which the last is 1
   objective/*  LabelSmoothing.loss  drop a minus: -1*
-  objective/*  RDrop.loss  drop a minus: -1*
-  objective/*  ZLoss.loss  drop a minus: -1*
-  objective/*  ConfidencePenalty.loss  drop a minus: -1*
   objective/*  MinimumRisk.weigh  drop a minus: -1*
-  objective/*  Unlikelihood.loss*  drop a minus: -1*
   objective/*  *CrossEntropy.forward  drop a minus: -1*
   position/absolute.py  _sines_and_cosines  drop a minus: -1 (2)
   optimizer/recent.py  _eigenvectors  drop a minus: -1
@@ -244,8 +242,6 @@ a comparison has no gradient
   attention/normalisers.py  Entmax15.normalise  detach: taus
   attention/normalisers.py  Entmax15.normalise  detach: variance (2)
   attention/normalisers.py  Sparsemax.normalise  detach: ordered
-it is the right factor: p times the gradient of log p sums to 0
-  objective/*  ConfidencePenalty.loss  detach: log_p
 autograd records nothing inside of an autograd.Function
   objective/*  *CrossEntropy.forward  detach: *
   objective/*  *CrossEntropy.forward  halve the gradient: *
@@ -269,7 +265,8 @@ one 0 is broadcast to all heads
 its sign alone counts
   position/relative.py  ALiBi.__init__  1 -> 2: 1*
 foreach is faster and computes the same
-  optimizer/*  *.__init__  True -> False: True
+  optimizer/adaptive.py  Adafactor.__init__  True -> False: True
+  optimizer/momentum.py  Sgd.__init__  True -> False: True
 training takes them without gradients
   optimizer/adaptive.py  *.averages  detach: *
 as above
@@ -280,11 +277,6 @@ all groups have the same
   optimizer/adaptive.py  SophiaOptimizer.every  0 -> 1: 0
 the sign alone counts
   optimizer/recent.py  CautiousAdamWOptimizer.update  Mult -> Div: u * g
-there are two of each
-  optimizer/recent.py  SoapOptimizer.*  True -> False: True
-  attention/recent.py  Differential.weights  True -> False: True
-no two are equal
-  optimizer/recent.py  SoapOptimizer._update_bases  True -> False: True (3)
 steps are made without gradients
   optimizer/*  *.step  detach: *
   optimizer/*  *.update  detach: *
@@ -302,17 +294,6 @@ tokens are flattened later
   decoding/beam.py  _BeamState.last_tokens  drop a minus: -1 (2)
   decoding/sampling.py  _SampleState.last_tokens  drop a minus: -1 (2)
   decoding/sampling.py  _SampleState.last_tokens  1 -> 2: 1 (3)
-lengths are equal
-  decoding/beam.py  _BeamState.hypotheses  True -> False: True (2)
-  decoding/beam.py  _BeamState.hypotheses  True -> False: True (4)
-  decoding/candidates.py  candidates  True -> False: True*
-  decoding/decode_loop.py  DecodeLoop._drop_done  True -> False: True
-  decoding/greedy.py  _GreedyState.hypotheses  True -> False: True*
-  decoding/translate.py  translate  True -> False: True
-  decoding/sampling.py  MinimumBayesRisk.rank  True -> False: True
-  decoding/sampling.py  _ngram_f1  True -> False: True
-  decoding/sampling.py  _SampleState.hypotheses  True -> False: True*
-  residual/streams.py  _Combination.forward  True -> False: True
 chunks may have any size
   decoding/candidates.py  candidates  1 -> 2: 1
 to drop no sentence reorders the rows, too
@@ -334,20 +315,17 @@ both ways find the same numbers
   decoding/candidates.py  blockwise_topk  Lt -> LtE: n_blocks < _MIN_BLOCKS * k
 the last but one token is decoded by itself
   decoding/decode_loop.py  CapturedDecodeLoop._two_steps  2 -> 3: 2
-a warning is printed
-  metric.py  Bleu.score  True -> False: True
-every sentence has a source
-  metric.py  Comet.score  True -> False: True
 a cache serves the search for translations, which computes no gradients
   attention/cache.py  *  detach: *
   attention/cache.py  *  halve the gradient: *
   attention/contract.py  Attention.forward  detach: k (2)
   attention/contract.py  Attention.forward  detach: v (2)
-one of keys and one of values
-  attention/cache.py  *  True -> False: True
 the buffers of keys and of values have room for the same rows and tokens
-  attention/cache.py  *select  0 -> 1: 0*
-  attention/cache.py  KVCache.extend  0 -> 1: 0*
+  attention/cache.py  KVCache.extend  0 -> 1: 0 (2)
+  attention/cache.py  KVCache.select  0 -> 1: 0 (2)
+  attention/cache.py  KVCache.select  0 -> 1: 0 (4)
+  attention/cache.py  StaticKVCache.select  0 -> 1: 0 (2)
+  attention/cache.py  StaticKVCache.select  0 -> 1: 0 (7)
 the same contents are moved to new memory, which has room for them
   attention/cache.py  KVCache.extend  Lt -> LtE: *
   attention/cache.py  KVCache.extend  negate the condition: if self._buffers[0]*
@@ -405,7 +383,6 @@ the search ends at the same root, sooner or later
   analysis/dunnett.py  _noncentrality  drop the second term: critical*
   analysis/sequential.py  _root  *
   analysis/dunnett.py  _noncentrality  1 -> 2: 1
-  analysis/spreads.py  _inverse_trigamma  *: 1 / y
 the constant of one comparison is below that of a family by more than that
   analysis/dunnett.py  _critical  Sub -> Add: 1 - 1e-06
 the integral has more nodes than its accuracy needs, or as many
@@ -413,9 +390,6 @@ the integral has more nodes than its accuracy needs, or as many
 the residuals of a fit have the mean 0, so that the largest is at least 0
   analysis/dunnett.py  loadings_of  only the first of max: max(excess, 1.0)
 only their variance is used
-  analysis/measures.py  *  swap row and baseline*
-  analysis/measures.py  *  swap ours and theirs*
-  analysis/measures.py  _paired  swap the first two*
   analysis/measures.py  _with_new_sentences  swap the first two: (influences*
 sacreBLEU counts no n-grams of an order that the reference lacks
   analysis/sentences.py  chrf  Gt -> GtE: theirs > 0
@@ -427,7 +401,6 @@ no computed number equals the bound
 the order is for the cache alone
   analysis/dunnett.py  critical_value  sorted -> list*
 a minimum is symmetric, and a maximum
-  analysis/spreads.py  prior_df  swap * and _LEAST: np.maximum(*
   analysis/dunnett.py  coverage  swap values and _NEARLY_1*
 digits that only the cache looks at
   analysis/dunnett.py  *  9 -> 10: 9
@@ -460,7 +433,8 @@ what is not observed has no weight in the means, and is 0 in the end
 what is not observed has no weight
   analysis/two_way.py  TwoWay._zero_filled  0.0 -> 1.0: 0.0
 with the columns of seeds both span the same space
-  analysis/two_way.py  TwoWay._row_blocks  Eq -> NotEq*
+  analysis/two_way.py  TwoWay._row_blocks  Eq -> NotEq: rows[:, None] == *
+  analysis/two_way.py  TwoWay._row_blocks  Eq -> NotEq: seeds[:, None] == *
 the walks of the baseline are as symmetric as the nodes
   analysis/sequential.py  _Row.stop_at  Sub -> Add: *
 where the pooled variance is 0, so is each
@@ -497,7 +471,6 @@ a set of values or of errors has no order
   model/assembly.py  assemble  swap the first two: (model.encoder, *
   model/transformer.py  Transformer.calibrate  swap the first two: (self.enc*
   training/candidates.py  draw_candidates  swap the first two: (PAD, EOS)
-  training/engines/data_parallel.py  *  swap the first two: (EOFError, OSError)
   training/step.py  parameter_groups  swap the first two: (model.encoder, model.decoder)
 a set of small integers is in order
   model/assembly.py  _stack  sorted -> list: sorted(set(order))
@@ -536,7 +509,6 @@ it decides whether the host waits for the copy
   training/engines/cuda_graph.py  CudaGraph.forward_backward  True -> False: True*
 of two types the wider one is taken, in any order
   training/gradient.py  backward_to_hidden  swap hidden.dtype and *
-  training/gradient.py  _backward  swap logits.dtype and *
 the concatenation of one tensor is that tensor
   training/gradient.py  _gradient  Gt -> GtE: len(gradients) > 1
 the ids are only written
@@ -580,7 +552,8 @@ the order is that of a hash's input
   data/prepare.py  _determinants  swap the first two*
 any negative number does
   data/segmentation.py  DropoutSampler.__init__  1 -> 2: 1
-  data/segmentation.py  DropoutSampler.sample  1 -> 2: 1*
+  data/segmentation.py  DropoutSampler.sample  1 -> 2: 1
+  data/segmentation.py  DropoutSampler.sample  1 -> 2: 1 (2)
   data/unigram.py  _Lattice._steps  1 -> 2: 1*
   data/unigram.py  _Lattice._forward  1 -> 2: 1
   data/unigram.py  _Lattice.__init__  1 -> 2: 1 (4)
