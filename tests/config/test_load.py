@@ -3,53 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from ablate import config
-from ablate.config import Experiment, RunSpec
+from ablate.config import RunSpec
 from ablate.config.runs import locate
 from ablate.config.tree import Mark, Mistake, Source
 from ablate.errors import SpecError
-from ablate.registry import Choice, lookup
-
-
-class Folder:
-    """A folder for files of experiments."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def write(self, name: str, text: str) -> Path:
-        path = self.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        return path
-
-    def load(self, text: str, *overrides: str) -> Experiment:
-        return config.load(self.write("x.yaml", text), overrides)
-
-    def baseline(self, text: str, *overrides: str) -> RunSpec:
-        return self.load(text, *overrides).rows[0].spec
-
-    def reasons(self, text: str, *overrides: str) -> list[str]:
-        with pytest.raises(config.MistakesError) as caught:
-            self.load(text, *overrides)
-        return [mistake.reason for mistake in caught.value.mistakes]
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    return Folder(tmp_path)
-
-
-def names(experiment: Experiment) -> list[str]:
-    return [row.name for row in experiment.rows]
-
-
-# runs
+from ablate.registry import Choice
+from tests.config.loading import Folder, names
 
 
 def test_the_smallest_experiment_is_the_base_model(folder: Folder) -> None:
@@ -83,100 +47,6 @@ def test_canonical_runs_are_experiments(folder: Folder) -> None:
     assert plain["model"]["position"] == {"name": "none"}
     assert "encoder" not in plain["model"]
     assert set(plain["model"]["decoder"]) == {"position", "cross_attention", "dropout"}
-
-
-# encoder and decoder
-
-
-def test_a_stack_adds_to_what_both_share(folder: Folder) -> None:
-    model = folder.baseline(
-        "model:\n"
-        "  position: {name: sinusoidal, base: 50, exponent: t2t}\n"
-        "  decoder: {position: {layout: halves, exponent: paper}, dropout: {residual: 0.3}}\n"
-        "  dropout: {embedding: 0.2}\n"
-    ).model
-    encoder, decoder = model.stack("encoder"), model.stack("decoder")
-    shared = {"base": 50.0, "first": 0}
-    assert encoder.position.options == {"exponent": "t2t", "layout": "interleaved", **shared}
-    assert decoder.position.options == {"exponent": "paper", "layout": "halves", **shared}
-    assert (encoder.dropout.residual, decoder.dropout.residual) == (0.1, 0.3)
-    assert decoder.dropout.embedding == 0.2
-    assert encoder.cross_attention is None
-
-
-def test_cross_attention_follows_the_decoder(folder: Folder) -> None:
-    text = "model: {decoder: {attention: {bias: false}%s}}"
-    shared = folder.baseline(text % "").model.stack("decoder")
-    assert shared.cross_attention == shared.attention
-    own = folder.baseline(text % ", cross_attention: per_head_shared").model.stack("decoder")
-    assert own.cross_attention == Choice(name="per_head_shared", options={"bias": True})
-
-
-@pytest.mark.parametrize(
-    "spelling",
-    [
-        "{norm: rms}",
-        "{norm: layer, encoder: {norm: rms}, decoder: {norm: rms}}",
-        "{norm: rms, decoder: {norm: {name: rms}, position: sinusoidal, dropout: {}}}",
-        "{norm: rms, n_layers: {encoder: 6, decoder: 6}, encoder: {}}",
-        "{norm: {name: rms, eps: 0.000001}, dims: {d_k: 64}, decoder: {cross_attention: full}}",
-    ],
-)
-def test_every_spelling_is_one_run(folder: Folder, spelling: str) -> None:
-    assert folder.baseline(f"model: {spelling}") == folder.baseline("model: {norm: rms}")
-
-
-# merging
-
-
-def test_a_later_length_of_training_replaces_an_earlier_one(folder: Folder) -> None:
-    folder.write("parent.yaml", "training: {steps: 5, average: {last: 3}, clip: 1}")
-    run = folder.baseline("extends: parent.yaml\ntraining: {epochs: 2, average: {best: 1}}")
-    assert (run.training.steps, run.training.epochs, run.training.clip) == (None, 2, 1.0)
-    assert (run.training.average.last, run.training.average.best) == (None, 1)
-
-
-def test_one_stack_may_get_a_depth_of_its_own(folder: Folder) -> None:
-    text = (
-        "model: {n_layers: 4}\nvariants: {a: {model.n_layers.encoder: 3}, b: {model.n_layers: 2}}"
-    )
-    _, a, b = folder.load(text).rows
-    assert [a.spec.model.stack(side).n_layers for side in ("encoder", "decoder")] == [3, 4]
-    assert b.spec.model.n_layers == 2
-    assert (a.changes, b.changes) == ({"model.n_layers.encoder": 3}, {"model.n_layers": 2})
-
-
-def test_lists_replace(folder: Folder) -> None:
-    folder.write("parent.yaml", "seeds: [1, 2, 3]\ntraining: {optimizer: {betas: [0.9, 0.95]}}")
-    text = "extends: parent.yaml\nseeds: [7]\ntraining: {optimizer: {betas: [0.5, 0.6]}}"
-    experiment = folder.load(text)
-    assert experiment.seeds == (7,)
-    assert experiment.rows[0].spec.training.optimizer.options["betas"] == (0.5, 0.6)
-    assert experiment.rows[0].spec.seed == 7
-
-
-@pytest.mark.parametrize(
-    ("parent", "key", "options"),
-    [
-        ("position: learned, decoder: {position: {init_std: 0.5}}", "position", {"init_std": 0.5}),
-        (
-            "decoder: {attention: per_head_shared, cross_attention: {bias: false}}",
-            "cross_attention",
-            {"bias": False},
-        ),
-    ],
-)
-def test_a_nameless_option_of_a_stack_merges_with_the_part_that_it_inherits(
-    folder: Folder, parent: str, key: str, options: dict[str, Any]
-) -> None:
-    folder.write("a.yaml", f"model: {{{parent}}}")
-    inherited_name = "learned" if key == "position" else "per_head_shared"
-    for name in (inherited_name, "none" if key == "position" else "full"):
-        text = f"extends: a.yaml\nmodel: {{decoder: {{{key}: {{name: {name}}}}}}}"
-        choice = getattr(folder.baseline(text).model.stack("decoder"), key)
-        default = lookup(key.removeprefix("cross_"), name).choose({})
-        merged = Choice(name=name, options=default.options | options)
-        assert choice == (merged if name == inherited_name else default)
 
 
 # extends
@@ -288,146 +158,6 @@ def test_a_parent_is_named_as_the_user_named_the_file(
             config.load(path)
 
 
-# rows
-
-
-def test_changes_have_the_values_of_the_file(folder: Folder) -> None:
-    experiment = folder.load(
-        "variants:\n"
-        "  a: {model.position: {name: learned}}\n"
-        "  b: {model: {position: {base: 5}, dims: {d_model: 64}}, training.clip: 1}\n"
-        "  c: {model.norm: rms, model.residual: post}\n"
-        "  d: {training.optimizer: {betas: [0.5, 0.6]}}\n"
-    )
-    assert [row.changes for row in experiment.rows] == [
-        {},
-        {"model.position": "learned"},
-        {"model.position.base": 5, "model.dims.d_model": 64, "training.clip": 1},
-        {"model.norm": "rms"},
-        {"training.optimizer.betas": [0.5, 0.6]},
-    ]
-
-
-def test_a_grid_is_a_product_around_the_baseline(folder: Folder) -> None:
-    text = "grid: {model.scaling: [sqrt_dk, none], model.dims.n_heads: [8, 2]}"
-    experiment = folder.load(text)
-    assert names(experiment) == [
-        "baseline",
-        "scaling=sqrt_dk n_heads=2",
-        "scaling=none n_heads=8",
-        "scaling=none n_heads=2",
-    ]
-    assert experiment.rows[2].changes == {"model.scaling": "none"}
-
-
-def test_a_grid_gives_no_value_twice(folder: Folder) -> None:
-    text = "grid: {model.feed_forward: [{name: gelu, d_ff: 64}], model.feed_forward.d_ff: [32]}"
-    assert folder.reasons(text) == ["is given twice; first in line 1"]
-
-
-def test_a_value_and_a_path_below_it_are_given_twice(folder: Folder) -> None:
-    text = "variants: {a: {model.dims: 3, model.dims.d_model: 8}}"
-    assert "is given twice; first in line 1" in folder.reasons(text)
-
-
-def test_leave_one_out_has_options_before_the_part(folder: Folder) -> None:
-    text = "leave_one_out: {d: {model.feed_forward.d_ff: 64}, p: {model.feed_forward: gelu}}"
-    whole = folder.load(text).rows[1].spec.model.feed_forward
-    assert (whole.name, whole.options["d_ff"]) == ("gelu", 64)
-
-
-def test_leave_one_out_gives_no_two_values_to_one_path(folder: Folder) -> None:
-    text = (
-        "leave_one_out: {a: {model.norm: rms, model.scaling: none}, b: {%s, model.residual: pre}}"
-    )
-    assert folder.reasons(text % "model.norm: scale") == ["is given twice; first in line 1"]
-    with pytest.raises(config.MistakesError, match=r":1:70: leave_one_out.b.model.norm: is given"):
-        folder.load(text % "model.norm: scale")
-    assert [row.spec.model.norm.name for row in folder.load(text % "model.norm: rms").rows] == [
-        "layer",
-        *["rms"] * 3,
-    ]
-
-
-def test_of_values_that_say_the_same_one_is_shown(folder: Folder) -> None:
-    change = "{model.norm: rms, model.encoder.norm: rms, model.decoder.norm: rms}"
-    assert folder.load(f"variants: {{a: {change}}}").rows[1].changes == {"model.norm": "rms"}
-
-
-def test_no_option_of_a_stack_is_that_of_the_part_which_both_share(folder: Folder) -> None:
-    text = "model: {feed_forward: {name: relu, d_ff: 64}, norm: rms, decoder: {%s}}"
-    stack = "feed_forward: gelu, norm: scale"
-    spec = folder.baseline(text % stack).model_dump(mode="json")
-    assert config.value_at(spec, "model.decoder.feed_forward.d_ff") is None
-    assert config.value_at(spec, "model.decoder.norm.eps") is None
-    assert config.value_at(spec, "model.encoder.feed_forward.d_ff") == 64
-    assert config.value_at(spec, "model.decoder.scaling.name") == "sqrt_dk"
-
-
-def test_grid_names_tell_their_axes_apart(folder: Folder) -> None:
-    text = "grid: {model.encoder.norm: [rms, {name: rms, eps: 1e-3}], model.decoder.norm: [none]}"
-    assert names(folder.load(text))[1:] == [
-        "encoder.norm=rms decoder.norm=none",
-        "encoder.norm=rms(eps=0.001) decoder.norm=none",
-    ]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "leave_one_out: {n: {model.norm: rms}, r: {model.residual: pre}, s: {model.scaling: none}}",
-        "leave_one_out: [{model.norm: rms}, {model.residual: pre}, {model.scaling: none}]",
-    ],
-)
-def test_leave_one_out_reverts_each_change(folder: Folder, text: str) -> None:
-    rows = folder.load(text).rows
-    actual = [(r.spec.model.norm.name, r.spec.model.residual.name) for r in rows]
-    assert [row.name.split(" -")[0] for row in rows] == ["baseline", *["all"] * 4]
-    assert actual == [
-        ("layer", "post"),
-        ("rms", "pre"),
-        ("layer", "pre"),
-        ("rms", "post"),
-        ("rms", "pre"),
-    ]
-    assert rows[2].changes == {"model.residual": "pre", "model.scaling": "none"}
-
-
-def test_changes_that_are_left_out_have_the_paths_that_tell_them_apart(folder: Folder) -> None:
-    both = "{model.encoder.position: none}, {model.decoder.position: none}"
-    rows = folder.load(f"leave_one_out: [{both}, {{model.norm: rms}}]").rows
-    assert [row.name for row in rows[2:]] == [
-        "all - model.encoder.position=none",
-        "all - model.decoder.position=none",
-        "all - model.norm=rms",
-    ]
-    encoder, decoder = rows[1].spec.model.stack("encoder"), rows[1].spec.model.stack("decoder")
-    assert (encoder.position.name, decoder.position.name) == ("none", "none")
-    rows = folder.load("leave_one_out: [{model.norm: rms}, {model.scaling: none}]").rows
-    assert [row.name for row in rows[2:]] == ["all - norm=rms", "all - scaling=none"]
-    rows = folder.load(
-        "leave_one_out: [{model.n_layers: {encoder: 1, decoder: 3}}, {model.norm: rms}]"
-    ).rows
-    assert rows[2].name == "all - encoder=1 decoder=3"
-    twice = "leave_one_out: [{model.norm: rms}, {model.norm: rms}, {model.residual: pre}]"
-    assert "equals the row 'all' of line 1; remove one" in folder.reasons(twice)[0]
-
-
-def test_a_row_that_equals_any_row_above_is_refused(folder: Folder) -> None:
-    many = "".join(f"  v{n}: {{training.optimizer.betas: [0.5, 0.{n}]}}\n" for n in range(10, 60))
-    text = f"variants:\n{many}  w: {{training.optimizer: {{betas: [5e-1, 0.120]}}}}\n"
-    assert folder.reasons(text) == ["the row 'w' equals the row 'v12' of line 4; remove one"]
-
-
-def test_equal_choices_have_equal_hashes() -> None:
-    def choice(**options: object) -> Choice:
-        return Choice(name="a", options=options)
-
-    a, b = choice(x=1, y={"a": (2,), "b": [3]}), choice(y={"b": [3.0], "a": (2,)}, x=1.0)
-    assert (a, hash(a)) == (b, hash(b))
-    assert len({hash(choice(x={"a": [n]})) for n in range(100)}) == 100
-
-
 # overrides
 
 
@@ -452,7 +182,7 @@ def test_overrides_reach_rows_too(folder: Folder) -> None:
     assert names(folder.load("corpus: synthetic", *overrides)) == ["baseline", "a", "residual=pre"]
 
 
-# runs and positions
+# seeds, names and positions
 
 
 def test_runs_are_row_by_row_then_seed_by_seed(folder: Folder) -> None:

@@ -1,4 +1,4 @@
-"""Random rows have the values that their layers give, and names have the words of their values."""
+"""Rows: their values, their changes, and their names."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from ablate import config
 from ablate.config.rows import compact, labels
 from ablate.parts.feed_forward import FeedForward
 from ablate.parts.norm import Norm
-from ablate.registry import choose
-from tests.config.loading import load
+from ablate.registry import Choice, choose
+from tests.config.loading import Folder, load, names
 
 PARTS: dict[str, dict[str, dict[str, list[Any]]]] = {
     "feed_forward": {
@@ -134,3 +135,140 @@ def test_a_value_is_written_compactly(value: Any, text: str) -> None:
 
 def test_null_has_another_word_where_one_is_given() -> None:
     assert compact({"name": "x", "clip": None, "rest": [None]}, "-") == "x(clip=-, rest=[-])"
+
+
+def test_changes_have_the_values_of_the_file(folder: Folder) -> None:
+    experiment = folder.load(
+        "variants:\n"
+        "  a: {model.position: {name: learned}}\n"
+        "  b: {model: {position: {base: 5}, dims: {d_model: 64}}, training.clip: 1}\n"
+        "  c: {model.norm: rms, model.residual: post}\n"
+        "  d: {training.optimizer: {betas: [0.5, 0.6]}}\n"
+    )
+    assert [row.changes for row in experiment.rows] == [
+        {},
+        {"model.position": "learned"},
+        {"model.position.base": 5, "model.dims.d_model": 64, "training.clip": 1},
+        {"model.norm": "rms"},
+        {"training.optimizer.betas": [0.5, 0.6]},
+    ]
+
+
+def test_a_grid_is_a_product_around_the_baseline(folder: Folder) -> None:
+    text = "grid: {model.scaling: [sqrt_dk, none], model.dims.n_heads: [8, 2]}"
+    experiment = folder.load(text)
+    assert names(experiment) == [
+        "baseline",
+        "scaling=sqrt_dk n_heads=2",
+        "scaling=none n_heads=8",
+        "scaling=none n_heads=2",
+    ]
+    assert experiment.rows[2].changes == {"model.scaling": "none"}
+
+
+def test_a_grid_gives_no_value_twice(folder: Folder) -> None:
+    text = "grid: {model.feed_forward: [{name: gelu, d_ff: 64}], model.feed_forward.d_ff: [32]}"
+    assert folder.reasons(text) == ["is given twice; first in line 1"]
+
+
+def test_a_value_and_a_path_below_it_are_given_twice(folder: Folder) -> None:
+    text = "variants: {a: {model.dims: 3, model.dims.d_model: 8}}"
+    assert "is given twice; first in line 1" in folder.reasons(text)
+
+
+def test_leave_one_out_has_options_before_the_part(folder: Folder) -> None:
+    text = "leave_one_out: {d: {model.feed_forward.d_ff: 64}, p: {model.feed_forward: gelu}}"
+    whole = folder.load(text).rows[1].spec.model.feed_forward
+    assert (whole.name, whole.options["d_ff"]) == ("gelu", 64)
+
+
+def test_leave_one_out_gives_no_two_values_to_one_path(folder: Folder) -> None:
+    text = (
+        "leave_one_out: {a: {model.norm: rms, model.scaling: none}, b: {%s, model.residual: pre}}"
+    )
+    assert folder.reasons(text % "model.norm: scale") == ["is given twice; first in line 1"]
+    with pytest.raises(config.MistakesError, match=r":1:70: leave_one_out.b.model.norm: is given"):
+        folder.load(text % "model.norm: scale")
+    assert [row.spec.model.norm.name for row in folder.load(text % "model.norm: rms").rows] == [
+        "layer",
+        *["rms"] * 3,
+    ]
+
+
+def test_of_values_that_say_the_same_one_is_shown(folder: Folder) -> None:
+    change = "{model.norm: rms, model.encoder.norm: rms, model.decoder.norm: rms}"
+    assert folder.load(f"variants: {{a: {change}}}").rows[1].changes == {"model.norm": "rms"}
+
+
+def test_no_option_of_a_stack_is_that_of_the_part_which_both_share(folder: Folder) -> None:
+    text = "model: {feed_forward: {name: relu, d_ff: 64}, norm: rms, decoder: {%s}}"
+    stack = "feed_forward: gelu, norm: scale"
+    spec = folder.baseline(text % stack).model_dump(mode="json")
+    assert config.value_at(spec, "model.decoder.feed_forward.d_ff") is None
+    assert config.value_at(spec, "model.decoder.norm.eps") is None
+    assert config.value_at(spec, "model.encoder.feed_forward.d_ff") == 64
+    assert config.value_at(spec, "model.decoder.scaling.name") == "sqrt_dk"
+
+
+def test_grid_names_tell_their_axes_apart(folder: Folder) -> None:
+    text = "grid: {model.encoder.norm: [rms, {name: rms, eps: 1e-3}], model.decoder.norm: [none]}"
+    assert names(folder.load(text))[1:] == [
+        "encoder.norm=rms decoder.norm=none",
+        "encoder.norm=rms(eps=0.001) decoder.norm=none",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "leave_one_out: {n: {model.norm: rms}, r: {model.residual: pre}, s: {model.scaling: none}}",
+        "leave_one_out: [{model.norm: rms}, {model.residual: pre}, {model.scaling: none}]",
+    ],
+)
+def test_leave_one_out_reverts_each_change(folder: Folder, text: str) -> None:
+    rows = folder.load(text).rows
+    actual = [(r.spec.model.norm.name, r.spec.model.residual.name) for r in rows]
+    assert [row.name.split(" -")[0] for row in rows] == ["baseline", *["all"] * 4]
+    assert actual == [
+        ("layer", "post"),
+        ("rms", "pre"),
+        ("layer", "pre"),
+        ("rms", "post"),
+        ("rms", "pre"),
+    ]
+    assert rows[2].changes == {"model.residual": "pre", "model.scaling": "none"}
+
+
+def test_changes_that_are_left_out_have_the_paths_that_tell_them_apart(folder: Folder) -> None:
+    both = "{model.encoder.position: none}, {model.decoder.position: none}"
+    rows = folder.load(f"leave_one_out: [{both}, {{model.norm: rms}}]").rows
+    assert [row.name for row in rows[2:]] == [
+        "all - model.encoder.position=none",
+        "all - model.decoder.position=none",
+        "all - model.norm=rms",
+    ]
+    encoder, decoder = rows[1].spec.model.stack("encoder"), rows[1].spec.model.stack("decoder")
+    assert (encoder.position.name, decoder.position.name) == ("none", "none")
+    rows = folder.load("leave_one_out: [{model.norm: rms}, {model.scaling: none}]").rows
+    assert [row.name for row in rows[2:]] == ["all - norm=rms", "all - scaling=none"]
+    rows = folder.load(
+        "leave_one_out: [{model.n_layers: {encoder: 1, decoder: 3}}, {model.norm: rms}]"
+    ).rows
+    assert rows[2].name == "all - encoder=1 decoder=3"
+    twice = "leave_one_out: [{model.norm: rms}, {model.norm: rms}, {model.residual: pre}]"
+    assert "equals the row 'all' of line 1; remove one" in folder.reasons(twice)[0]
+
+
+def test_a_row_that_equals_any_row_above_is_refused(folder: Folder) -> None:
+    many = "".join(f"  v{n}: {{training.optimizer.betas: [0.5, 0.{n}]}}\n" for n in range(10, 60))
+    text = f"variants:\n{many}  w: {{training.optimizer: {{betas: [5e-1, 0.120]}}}}\n"
+    assert folder.reasons(text) == ["the row 'w' equals the row 'v12' of line 4; remove one"]
+
+
+def test_equal_choices_have_equal_hashes() -> None:
+    def choice(**options: object) -> Choice:
+        return Choice(name="a", options=options)
+
+    a, b = choice(x=1, y={"a": (2,), "b": [3]}), choice(y={"b": [3.0], "a": (2,)}, x=1.0)
+    assert (a, hash(a)) == (b, hash(b))
+    assert len({hash(choice(x={"a": [n]})) for n in range(100)}) == 100
