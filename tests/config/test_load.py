@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from ablate import config
+from ablate.cli.app import app
 from ablate.config import RunSpec
 from ablate.config.runs import locate
 from ablate.config.tree import Mark, Mistake, Source
 from ablate.errors import SpecError
 from ablate.registry import Choice
 from tests.config.loading import Folder, names
+from tests.made_up_runs import EXPERIMENT
 
 
 def test_the_smallest_experiment_is_the_base_model(folder: Folder) -> None:
@@ -209,6 +213,21 @@ def test_no_table_is_written_among_the_runs(folder: Folder, taken: str) -> None:
     for above in ("experiments", taken):
         with pytest.raises(SpecError, match=rf"1:1: .* cannot be called '{taken}', .*; rename"):
             config.load(folder.write(f"{above}/{taken}.yaml", "corpus: synthetic"))
+
+
+@pytest.mark.parametrize("name", [b"sp\xe9c.yaml", b"a\x1bb.yaml", b"caf\xe9/pe.yaml"])
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_an_experiment_that_no_record_could_name_is_refused(
+    command: str, name: bytes, tmp_path: Path
+) -> None:
+    spec = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
+    spec.parent.mkdir(exist_ok=True)
+    spec.write_text(EXPERIMENT, encoding="utf-8")
+    words = [command, str(spec), "--results", str(tmp_path / "results")]
+    printed = CliRunner().invoke(app, words)
+    assert printed.exit_code == 2
+    assert ":1:1: an experiment cannot be called" in printed.stderr
+    assert not (tmp_path / "results").exists()
 
 
 @pytest.mark.parametrize(

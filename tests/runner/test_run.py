@@ -19,12 +19,10 @@ import pandas as pd
 import pytest
 import torch
 from safetensors import SafetensorError
-from typer.testing import CliRunner
 
 import ablate.data
 import ablate.decoding
 import ablate.parts  # noqa: F401 - with the two above, every part is registered
-from ablate.cli.app import app
 from ablate.config import RunSpec
 from ablate.data.batches import Batches
 from ablate.data.prepare import prepare
@@ -44,7 +42,6 @@ from ablate.runner.devices import Device
 from ablate.runner.run import run_one
 from ablate.runner.task import WAITING, Task
 from ablate.store import Store
-from tests.made_up_runs import EXPERIMENT
 from tests.registrations import temporary_registrations
 from tests.runner.conftest import PLUGIN, SMALL, MakeTask, finish, small_spec, task_of
 
@@ -396,18 +393,3 @@ def test_a_full_disk_is_told_of_the_model_as_of_other_files(
     record = store.load(KEY) or {}
     assert record["status"] == "failed"
     assert "model.safetensors: cannot be written" in record["error"]
-
-
-@pytest.mark.parametrize("name", [b"sp\xe9c.yaml", b"a\x1bb.yaml", b"caf\xe9/pe.yaml"])
-@pytest.mark.parametrize("command", ["run", "plan"])
-def test_an_experiment_that_no_record_could_name_is_refused(
-    command: str, name: bytes, tmp_path: Path
-) -> None:
-    spec = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
-    spec.parent.mkdir(exist_ok=True)
-    spec.write_text(EXPERIMENT, encoding="utf-8")
-    words = [command, str(spec), "--results", str(tmp_path / "results")]
-    printed = CliRunner().invoke(app, words)
-    assert printed.exit_code == 2
-    assert ":1:1: an experiment cannot be called" in printed.stderr
-    assert not (tmp_path / "results").exists()
