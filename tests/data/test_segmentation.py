@@ -35,11 +35,9 @@ from ablate.data.tokenizer import EOS, PAD, UNK, Tokenizer, TokenizerPair
 from ablate.measuring.workload import Workload
 from ablate.registry import build, choose
 from ablate.training.step import BatchStream, count_steps
-from tests.data.test_prepare import folder, run_spec
 from tests.data.test_tokenizer import HARD
-from tests.data.texts import corpus_text
+from tests.data.texts import corpus_text, run_spec
 
-__all__ = ["folder"]  # a fixture
 MERGES = [("b", "a"), ("a", "n"), ("an", "a"), ("ba", "n"), ("n", "an"), ("ban", "ana")]
 PIECES = {
     "n": -2.0,

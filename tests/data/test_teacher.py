@@ -19,9 +19,8 @@ from ablate.registry import build
 from ablate.runner.check import _refusals
 from ablate.runner.devices import Device
 from ablate.runner.probe import probe_key
-from tests.data.test_prepare import folder, run_spec
+from tests.data.texts import run_spec
 
-__all__ = ["folder"]  # a fixture
 TEXT = Bitext.of([("a b", "X Y"), ("c", "Z"), ("d", "W")])
 
 

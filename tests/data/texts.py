@@ -1,10 +1,14 @@
-"""Small parallel text."""
+"""Small parallel text, and runs on it."""
 
 from __future__ import annotations
 
 import random
+from pathlib import Path
+from typing import Any
 
+from ablate.config.experiment import RunSpec
 from ablate.data.corpus import Bitext, CorpusText
+from tests.tiny import TINY
 
 _SRC = "the a dog cat man woman sees takes gives ball house old young red in under".split()
 _TGT = "der die ein Hund Katze Männer Frau sieht nimmt Bälle Häuser alte jünge rote im".split()
@@ -28,4 +32,17 @@ def corpus_text(n: int = 200, *, is_tokenised: bool = False, seed: int = 0) -> C
         dev=few,
         tests={"test": few},
         is_tokenised=is_tokenised,
+    )
+
+
+def run_spec(folder: Path, max_len: int = 16, **tokenizer: Any) -> RunSpec:
+    """Return a run on the user's files in ``folder``, word by word."""
+    files = {x: [str(folder / f"{x}.en"), str(folder / f"{x}.de")] for x in ("train", "dev")}
+    tests = {"news": [str(folder / "news.en"), str(folder / "news.de")]}
+    return RunSpec.model_validate(
+        {
+            "corpus": {"name": "files", "src": "en", "tgt": "de", "tests": tests, **files},
+            "tokenizer": {"name": "word", "min_frequency": 1, **tokenizer},
+            "model": TINY | {"dims": {"d_model": 32, "n_heads": 4, "max_len": max_len}},
+        }
     )
