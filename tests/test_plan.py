@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ablate import api, config
+from ablate import api
 from ablate.api.selection import select
 from ablate.cli import plan as plan_command
 from ablate.data.tokenizer import PAD
@@ -30,8 +30,6 @@ from tests.made_up_runs import BASE, EXPERIMENT, finish
 from tests.report import made_up
 
 pytestmark = pytest.mark.commands
-
-EXPERIMENTS = Path(__file__).parent.parent / "experiments"
 
 
 @pytest.fixture
@@ -134,15 +132,6 @@ def test_a_warm_up_that_does_not_end_is_said(tmp_path: Path) -> None:
     assert long.cautions == (sentence,)
     assert sentence in long.remarks()
     assert short.cautions == ()
-
-
-def test_a_moving_average_is_part_of_what_a_probe_measures() -> None:
-    def key(change: str) -> str:
-        spec = config.load(EXPERIMENTS / "pe.yaml", [change]).rows[0].spec
-        return probe_key(spec, devices.find("cpu")[0], "fp32", "eager", "")
-
-    assert key("training.average={last: 3}") == key("training.average={last: 1}")
-    assert key("training.average={ema: 0.9}") != key("training.average={last: 1}")
 
 
 def test_a_plan_for_a_cluster_counts_its_nodes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
