@@ -53,7 +53,7 @@ SECONDS = 20  # of processor time for one test; a mutant that hangs is noticed
 WAITING = 6  # times as long by the clock, for one that waits for a lock
 HOMES = {"decoding": PACKAGE}
 """Where slots have their files that are not among the parts."""
-TESTED_IN = {"decoding": "decoding/test_*.py", "metric": "test_metrics.py"}
+TESTED_IN = {"decoding": "decoding/test_*.py", "metric": "api/test_metrics.py"}
 """Where slots have their tests that are not in ``parts/test_<slot>*.py``."""
 NUMBERS: dict[str, tuple[str, ...]] = {
     "analysis": ("*",),
@@ -70,10 +70,16 @@ NUMBERS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """The modules that make or judge numbers, by package."""
 TESTED_BESIDE = {
-    "analysis": ("test_table_errors", "test_compare", "test_claims", "test_trials"),
-    "config": ("test_study", "test_store", "test_experiments", "test_plugins", "data/test_teacher"),
+    "analysis": ("test_table_errors", "api/test_compare", "test_claims", "api/test_trials"),
+    "config": (
+        "api/test_study",
+        "test_store",
+        "test_experiments",
+        "test_plugins",
+        "data/test_teacher",
+    ),
     "data": ("parts/test_defaults",),
-    "measuring": ("test_inspect", "test_metrics", "test_parameter_counts"),
+    "measuring": ("api/test_inspect", "api/test_metrics", "test_parameter_counts"),
     "model": (
         "test_model",
         "test_parameter_counts",
@@ -84,7 +90,7 @@ TESTED_BESIDE = {
         "decoding/test_captured",
         "decoding/test_contract",
     ),
-    "runner": ("test_study", "test_tune", "test_match_time"),
+    "runner": ("api/test_study", "api/test_tune", "api/test_match_time"),
     "training": ("test_gradients",),
 }
 """The tests of packages that are not in a folder of the package's name."""

@@ -269,7 +269,7 @@ def test_every_format_for_readers_has_all_contexts(spec: Path, form: str) -> Non
 
 
 def test_the_example_of_a_program_reads_the_verdicts_of_every_context(spec: Path) -> None:
-    path = Path(__file__).parents[1] / "examples" / "verdicts.py"
+    path = Path(__file__).parents[2] / "examples" / "verdicts.py"
     verdicts = runpy.run_path(str(path))["verdicts"]
     words = ("report", spec, "--results", spec.parent / "results", "--json")
     content = json.loads(call(*words)[1])

@@ -29,7 +29,7 @@ from tests.registrations import temporary_registrations
 
 pytestmark = pytest.mark.full
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "parts.md"
 MEASURED = re.findall(r"--measured (\w+)", PAGE.read_text(encoding="utf-8").partition("\n## ")[0])
 COMPUTED = set(slots()) - {"corpus", "tokenizer", "decoding", "metric"}

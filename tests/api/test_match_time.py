@@ -16,7 +16,7 @@ from ablate.config import Row
 from ablate.errors import SpecError
 from ablate.runner.match import match_key
 from ablate.runner.task import Task
-from tests.test_tune import NLL, TEXT, Bench
+from tests.api.test_tune import NLL, TEXT, Bench
 
 
 class Clock:
