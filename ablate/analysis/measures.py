@@ -134,7 +134,7 @@ def _with_new_sentences(
     influences = {
         run: _INFLUENCES[kind](of_sets[test_set])
         for run, of_sets in statistics.items()
-        if test_set in of_sets
+        if test_set in of_sets and len(of_sets[test_set].nll) > 1
     }
     differences = {}
     for row, each in compared.differences.items():

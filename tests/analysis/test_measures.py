@@ -128,6 +128,16 @@ def test_intervals_for_new_sentences_add_what_the_sentences_owe(kind: str) -> No
     assert all(each.with_sentences is None for each in actual["dev.nll"].differences.values())
 
 
+def test_a_test_of_one_sentence_says_nothing_of_new_ones() -> None:
+    sentences = {
+        run: {"test": SentenceStatistics(*(x[:1] for x in vars(statistics_of(*run)).values()))}
+        for run in records()
+    }
+    rows = summarise(["baseline", "a", "b", "c"], SEEDS, records())
+    actual = comparisons(rows, sentences)["test.test.nll"].differences
+    assert all(each.with_sentences is None for each in actual.values())
+
+
 @pytest.mark.parametrize("is_missing", [True, False])
 def test_a_seed_without_its_sentences_or_with_others_leaves_no_interval(is_missing: bool) -> None:
     sentences = {run: {"test": statistics_of(*run)} for run in records()}
