@@ -21,11 +21,14 @@ References = Sequence[Sequence[str]]
 """One or more of every sentence, those by one translator at a time."""
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Encode = Callable[[Sequence[str]], Sequence[Sequence[int]]]
+"""Returns the ids of each sentence."""
 
 _BLEU = ("tokens_hyp", "tokens_ref", *(f"match_{n}" for n in (1, 2, 3, 4)))
 _BLEU += tuple(f"ngrams_{n}" for n in (1, 2, 3, 4))
 _CHRF = tuple(f"char_{of}_{n}" for n in range(1, 7) for of in ("hyp", "ref", "match"))
 _COLUMNS = (*_BLEU, *_CHRF, "characters", "target_tokens", "nll")
+_BLOCK = 256  # characters, of which no token has as many
 _DECIMALS = 5  # of the NLL of a sentence, in nats
 
 
@@ -114,7 +117,7 @@ class SentenceStatistics:
 def cut_text(
     lines: Sequence[str],
     n_tokens: Integers,
-    encode: Callable[[Sequence[str]], Sequence[Sequence[int]]],
+    encode: Encode,
 ) -> list[str]:
     """Return the text that is left of sentences whose ids are cut to ``n_tokens`` (I,).
 
@@ -123,13 +126,23 @@ def cut_text(
     left = list(lines)
     longest = n_tokens.max(initial=0)  # whatever is cut has this many
     for row in np.flatnonzero(n_tokens == longest).tolist():
-        line = lines[row]
-        if len(encode([line])[0]) > longest:
-            beginnings = [line[:end].rstrip() for end in range(len(line))]
-            counts = map(len, encode(beginnings))
-            short = [text for text, n in zip(beginnings, counts, strict=True) if n <= longest]
-            left[row] = max(short, key=len)
+        if len(encode([lines[row]])[0]) > longest:
+            left[row] = _beginning(lines[row], longest, encode)
     return left
+
+
+def _beginning(line: str, n_tokens: int, encode: Encode) -> str:
+    """Return the longest beginning of at most ``n_tokens``, without trying all of a long line."""
+    longest = ""
+    for start in range(0, len(line), _BLOCK):
+        ends = range(start, min(start + _BLOCK, len(line)))
+        beginnings = [line[:end].rstrip() for end in ends]
+        counts = map(len, encode(beginnings))
+        short = [text for text, n in zip(beginnings, counts, strict=True) if n <= n_tokens]
+        if not short:
+            break
+        longest = max(short, key=len)
+    return longest
 
 
 def bleu_counts(hypotheses: Sequence[str], references: References, tokenizer: str) -> Integers:

@@ -109,6 +109,19 @@ def test_a_reference_that_is_cut_counts_as_far_as_it_is_read() -> None:
     assert cut_text(lines, np.array([4, 3, 2, 1]), encode) == lines
 
 
+def test_a_long_line_is_cut_by_its_beginning_alone() -> None:
+    longest = 0
+
+    def encode(sentences: Sequence[str]) -> list[list[int]]:
+        nonlocal longest
+        longest = max(longest, *map(len, sentences[1:]), 0)  # but for the whole line
+        return [[*map(len, sentence.split()), 0] for sentence in sentences]
+
+    line = f"one two{' ' * 700} three {'word ' * 5_000}"
+    assert cut_text([line], np.array([4]), encode) == [line[: line.index(" word")]]
+    assert longest < 1_500
+
+
 def test_what_is_written_reads_back(statistics: SentenceStatistics) -> None:
     read = SentenceStatistics.from_csv(statistics.to_csv())
     for name in ("bleu", "chrf", "characters", "target_tokens", "nll"):
