@@ -38,6 +38,7 @@ Numbered = tuple[int, str | None, str | None]
 _MAX_LISTED = 5
 _PIECE = 2**20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_MARKS_OF_UTF_16 = b"\xff\xfe", b"\xfe\xff"
 
 _MOST_INVALID = 0.01
 """The share of invalid pairs above which a text is in another encoding, and not just damaged."""
@@ -125,8 +126,12 @@ def why_unreadable(path: Path) -> str | None:
 def unpacked(file: IO[bytes], name: str) -> Iterator[bytes]:
     """Yield the content of ``file`` piece by piece, unpacked if ``name`` ends in ``.gz``."""
     stream = Unpacked(file, name, gunzip) if name.endswith(".gz") else file
+    is_first = True
     try:
         while piece := stream.read(_PIECE):
+            if is_first and piece.startswith(_MARKS_OF_UTF_16):
+                raise DataError(f"{name}: is in UTF-16; convert it: iconv -f UTF-16 -t UTF-8 FILE")
+            is_first = False
             yield piece
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{name}: cannot be read: {error}") from error
@@ -190,14 +195,7 @@ def cleaned(name: str, pairs: Iterable[Numbered], limits: Limits) -> tuple[Bitex
     if not problems.n_pairs:
         return bitext, ()
     n_pairs = len(bitext) + problems.n_pairs
-    n_invalid = sum(len(problems.lines.get(problem, ())) for problem in (_INVALID, _NUL))
-    if n_invalid > max(_FEW, _MOST_INVALID * n_pairs):
-        summary = problems.summary(_INVALID, _NUL)
-        likely, code = ("UTF-16",) * 2 if _NUL in problems.lines else ("Latin-1", "LATIN1")
-        raise DataError(
-            f"{name}: {summary} of {n_pairs:,} pairs: a file has another encoding, most likely "
-            f"{likely}; convert it: iconv -f {code} -t UTF-8 FILE"
-        )
+    problems.refuse_other_encoding(name, n_pairs)
     note = f"{name}: {problems.n_pairs} of {n_pairs} pairs left out: {problems.summary()}"
     if not len(bitext):
         raise DataError(note)
@@ -214,6 +212,7 @@ def complete(
     pairs = list(pairs)
     problems = _Problems(limits)
     deque(problems.filter(pairs), maxlen=0)
+    problems.refuse_other_encoding(name, len(pairs))
     if broken := problems.summary(_INVALID, _NUL, _EMPTY, _BREAK):
         raise DataError(f"{name}: no pair may be left out of a test, so repair it first: {broken}")
     note = (f"{name}: kept, but {problems.summary()}",) if problems.n_pairs else ()
@@ -250,6 +249,16 @@ class _Problems:
                 noun = "line" if len(lines) == 1 else "lines"
                 reasons.append(f"{len(lines)} with {reason} ({noun} {numbers}{more})")
         return "; ".join(reasons)
+
+    def refuse_other_encoding(self, name: str, n_pairs: int) -> None:
+        """Raise a DataError if more than a few of a split's pairs are invalid."""
+        n_invalid = sum(len(self.lines.get(problem, ())) for problem in (_INVALID, _NUL))
+        if n_invalid > max(_FEW, _MOST_INVALID * n_pairs):
+            likely, code = ("UTF-16",) * 2 if _NUL in self.lines else ("Latin-1", "LATIN1")
+            raise DataError(
+                f"{name}: {self.summary(_INVALID, _NUL)} of {n_pairs:,} pairs: a file has another "
+                f"encoding, most likely {likely}; convert it: iconv -f {code} -t UTF-8 FILE"
+            )
 
     def _problem(self, src: str | None, tgt: str | None) -> str | None:
         if src is None or tgt is None:

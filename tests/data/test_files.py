@@ -149,6 +149,16 @@ def test_training_pairs_in_utf_16_are_left_out_and_noted(folder: Path) -> None:
     assert "4 with a NUL character, as UTF-16 has them (lines 1, 2, 3, 4)" in note
 
 
+@pytest.mark.parametrize("split", ["train", "news"])
+def test_utf_16_is_named_where_the_numbers_of_lines_differ(folder: Path, split: str) -> None:
+    lines = "one\ntwo\n"
+    (folder / f"{split}.en").write_text(lines)
+    (folder / f"{split}.de").write_bytes(lines.encode("utf-16"))  # its last line feed is 2 bytes
+    ((option, reason),) = corpus().problems()
+    assert option.endswith(split)
+    assert f"{split}.de: is in UTF-16; convert it: iconv -f UTF-16 -t UTF-8 FILE" in reason
+
+
 @pytest.mark.parametrize("line", [b"", b"\xff", b"a\0"])
 @pytest.mark.parametrize("split", ["dev", "news"])
 def test_no_pair_is_left_out_of_dev_and_tests(folder: Path, split: str, line: bytes) -> None:
@@ -312,15 +322,16 @@ def test_a_few_invalid_pairs_are_left_out_and_more_are_another_encoding(
     assert any("another encoding" in reason for _, reason in corpus().problems())
 
 
+@pytest.mark.parametrize("split", ["train", "news"])
 @pytest.mark.parametrize(("encoding", "said"), [("latin-1", "Latin-1"), ("utf-16-le", "UTF-16")])
 def test_a_file_in_another_encoding_is_no_text_with_a_few_bad_lines(
-    folder: Path, encoding: str, said: str
+    folder: Path, split: str, encoding: str, said: str
 ) -> None:
     lines = [f"ein schönes Haus {n}\nzwei" for n in range(50)]
-    (folder / "train.en").write_text("\n".join(lines), encoding="utf-8")
-    (folder / "train.de").write_bytes("\n".join(lines).encode(encoding))
+    (folder / f"{split}.en").write_text("\n".join(lines), encoding="utf-8")
+    (folder / f"{split}.de").write_bytes("\n".join(lines).encode(encoding))
     ((option, reason),) = corpus().problems()
-    assert option == "train"
+    assert option.endswith(split)
     assert f"a file has another encoding, most likely {said}; convert it: iconv -f" in reason
     with pytest.raises(DataError, match="has another encoding"):
         load()
