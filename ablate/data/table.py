@@ -200,5 +200,5 @@ def _sentence(row: Row | None, names: list[str], at: str) -> str | None:
     if (value := _cell(row, names, at)) is None:
         return ""
     if not isinstance(value, str):
-        raise DataError(f"{at}: has {str(value)[:40]!r} in place of a text")
+        raise DataError(f"{at}: has {repr(value)[:40]} in place of a text")
     return None if _SURROGATE.search(value) else value
