@@ -303,14 +303,16 @@ def _speeds(baseline: Summary) -> str:
 
 
 def provenance(records: Records) -> Iterator[Footnote]:
-    """Yield where the numbers come from; where records differ, each with its number of runs."""
+    """Yield where the numbers come from; what not all records share with its number of runs."""
     for label, describe in PROVENANCE.items():
-        texts = Counter(text for record in records.values() if (text := describe(record)))
-        if len(texts) == 1:
-            yield Footnote(label, next(iter(texts)))
-        elif texts:
-            counts = (f"{text} ({counted(n, 'run')})" for text, n in texts.items())
-            yield Footnote(label, "; ".join(counts))
+        described = [text for record in records.values() if (text := describe(record))]
+        lines = Counter(line for text in described for line in text.splitlines())
+        texts = (
+            line if n == len(described) else f"{line} ({counted(n, 'run')})"
+            for line, n in lines.items()
+        )
+        if described:
+            yield Footnote(label, "; ".join(texts))
 
 
 def _corpus(record: Record) -> str:
@@ -324,7 +326,7 @@ def _corpus(record: Record) -> str:
 
 
 def _notes(record: Record) -> str:
-    return "; ".join(record.get("corpus", {}).get("notes") or ())
+    return "\n".join(record.get("corpus", {}).get("notes") or ())
 
 
 def _tokenizer(record: Record) -> str:
@@ -374,7 +376,8 @@ def _commit(record: Record) -> str:
     return f"{git['commit'][:12]}{dirty}" if git.get("commit") else ""
 
 
-# functions that describe where a record comes from, by the label of the footnote
+# functions that describe where a record comes from, a line for each fact, by the label of the
+# footnote
 PROVENANCE: dict[str, Callable[[Record], str]] = {
     "corpus": _corpus,
     "note": _notes,

@@ -73,6 +73,18 @@ def test_records_that_differ_are_told_apart(
     assert text in footnotes["software"]
 
 
+def test_a_note_that_runs_share_stands_there_once(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    for (row, seed), record in records.items():
+        record["corpus"]["notes"] = [
+            "one left out",
+            *["some cut"] * (row == "learned" and seed < 3),
+        ]
+    footnotes = notes(tabulate(experiment, records))
+    assert footnotes["note"] == "one left out; some cut (2 runs)"
+
+
 def test_they_name_rows_that_were_not_executed_as_was_asked_for(
     experiment: Experiment, records: made_up.Records
 ) -> None:
