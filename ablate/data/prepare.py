@@ -22,13 +22,14 @@ from ablate.data import encodings
 from ablate.data.batches import Encoded, Resampled
 from ablate.data.cache import cache_folder, cached
 from ablate.data.corpus import Bitext, Corpus, CorpusText, Report, digest_of_lines
+from ablate.data.faults import SOME
 from ablate.data.own_text import OwnText
 from ablate.data.parallel import lines_of, pieces_of, why_unreadable
 from ablate.data.segmentation import WordNumbers
 from ablate.data.sentences import Lines, Ragged
 from ablate.data.subwords import SubwordTokenizer
 from ablate.data.synthetic.corpus import Synthetic
-from ablate.data.tokenizer import Tokenizer, TokenizerPair
+from ablate.data.tokenizer import UNK, Tokenizer, TokenizerPair
 from ablate.errors import DataError
 from ablate.hashing import digest
 from ablate.parts.embedding import Vocabulary
@@ -283,6 +284,9 @@ def _write(
     writer.write("dev", [_cut(Encoded.encode(tokenizers, text.dev), max_len, "dev", notes)])
     for name, test in text.tests.items():
         cut = _cut(Encoded.encode(tokenizers, test), max_len, name, notes)
+        if (unknown := float((cut.tgt.flat == UNK).mean())) >= SOME:
+            rest = "of the target tokens are unknown, so that the NLL does not count their letters"
+            notes.append(f"{name}: {unknown:.1%} {rest}")
         writer.write(_test_split(name), [cut])
     return writer.finish(replace(text, notes=tuple(notes)), tokenizers)
 

@@ -91,6 +91,15 @@ def test_long_sentences_elsewhere_are_cut_and_noted_but_references_are_whole(fol
     assert max(prepared.dev.tgt.lengths) == 8
 
 
+def test_unknown_tokens_of_a_test_are_noted(folder: Path) -> None:
+    corpus = build(Corpus, run_spec(folder).corpus).load()
+    for name, is_noted in (("word", True), ("byte_bpe", False)):
+        run = run_spec(folder, name=name, vocab_size=260)
+        (folder / "news.de").write_text("Unbekannt\n" * len(corpus.tests["news"]), "utf-8")
+        note = "news: 50.0% of the target tokens are unknown, so that the NLL does not count their"
+        assert any(x.startswith(note) for x in prepare(run).text.notes) == is_noted
+
+
 def test_a_model_too_short_for_every_pair_is_refused(folder: Path) -> None:
     with pytest.raises(DataError, match=r"at most 1 tokens on both sides; raise model\.dims"):
         prepare(run_spec(folder, max_len=1))
