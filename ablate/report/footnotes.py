@@ -304,12 +304,13 @@ def _speeds(baseline: Summary) -> str:
 
 def provenance(records: Records) -> Iterator[Footnote]:
     """Yield where the numbers come from; what not all records share with its number of runs."""
+    n_with_text = sum(bool(_corpus(record)) for record in records.values())
     for label, describe in PROVENANCE.items():
         described = [text for record in records.values() if (text := describe(record))]
+        n_all = max(n_with_text, len(described))
         lines = Counter(line for text in described for line in text.splitlines())
         texts = (
-            line if n == len(described) else f"{line} ({counted(n, 'run')})"
-            for line, n in lines.items()
+            line if n == n_all else f"{line} ({counted(n, 'run')})" for line, n in lines.items()
         )
         if described:
             yield Footnote(label, "; ".join(texts))
