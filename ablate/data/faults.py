@@ -47,7 +47,8 @@ class Fault:
     Attributes:
         name: by which an experiment accepts it.
         share: of the split's pairs that have it.
-        is_error: whether numbers of a run on this text would mean little.
+        is_error: whether numbers of a run on this text would mean little, and the experiment does
+            not accept that.
         text: what is wrong, with numbers of pairs from 1, of those that are not left out.
     """
 

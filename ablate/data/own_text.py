@@ -124,7 +124,7 @@ class OwnText(Corpus):
             yield self._mistake(error)
             return
         for fault in all_faults:
-            if fault.is_error and fault.name not in self._handling.accept:
+            if fault.is_error:
                 ways = "mend the text"
                 if fault.name == "test_in_train":
                     ways += ", drop them from the training text (overlap: drop)"
@@ -173,7 +173,11 @@ class OwnText(Corpus):
             return json.dumps([asdict(fault) for fault in faults(text or self.read())])
 
         stored = cached(cache_folder("faults") / f"{key}.json", compute)
-        return [Fault(**each) for each in json.loads(stored)]
+        accept = self._handling.accept
+        return [
+            replace(fault, is_error=fault.is_error and fault.name not in accept)
+            for fault in (Fault(**each) for each in json.loads(stored))
+        ]
 
     def n_bytes(self) -> int:
         paths = chain.from_iterable(self._paths.values())

@@ -377,6 +377,12 @@ def test_the_command_lists_faults_and_ends_with_1_if_one_is_an_error(folder: Pat
     done = CliRunner().invoke(app, ["corpora", "check", str(spec), "--json"])
     (fault,) = json.loads(done.output)["faults"]
     assert (fault["name"], fault["split"], fault["is_error"]) == ("test_in_train", "news", True)
+    refused = spec.read_text(encoding="utf-8")
+    accepting = refused.replace("corpus: {", "corpus: {accept: [test_in_train], ")
+    spec.write_text(accepting, encoding="utf-8")
+    done = CliRunner().invoke(app, ["corpora", "check", str(spec)])
+    assert done.exit_code == 0
+    assert "\nnote   test_in_train  news: 100 of 100 pairs (100.0%) are in" in done.output
     write(text())
     done = CliRunner().invoke(app, ["corpora", "check", str(spec)])
     assert (done.exit_code, done.output[-11:]) == (0, "\nno faults\n")
