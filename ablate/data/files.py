@@ -49,8 +49,9 @@ class Files(OwnText):
         tests: the pairs of files to report on, by name; with further files of the target, if there
             are several references, by all of which BLEU and chrF score.
         holdout: in place of dev, of tests or of both, how many training pairs become dev, and how
-            many a test called ``test``. They are chosen by hashes, so that they stay the same where
-            text is added; pairs like them, but for case and punctuation, are left out.
+            many a test called ``test``. They are chosen by hashes, wherever they stand; where text
+            is added, some become others. Pairs like them, but for case and punctuation, are left
+            out.
         tokenised: the text is lower-cased and its tokens stand apart, so BLEU must not tokenise.
         max_words: a training pair has no more on either side; characters count where words are
             not separated, as in Chinese or Thai.
