@@ -30,13 +30,18 @@ _OF_SLOT: dict[str, dict[str, Contract]] = {
     "objective": {
         "padding": training_parts.padding_is_free,
         "sum over tokens": training_parts.tokens_add_up,
+        "effective options": training_parts.options_change_losses,
     },
     "optimizer": {
         "learning rates": training_parts.rates_are_used,
         "checkpoints": training_parts.checkpoints_continue,
         "rows": training_parts.elements_are_independent,
+        "effective options": training_parts.options_change_steps,
     },
-    "schedule": {"rates": training_parts.rates_are_numbers},
+    "schedule": {
+        "rates": training_parts.rates_are_numbers,
+        "effective options": training_parts.options_change_rates,
+    },
     "corpus": {"parallel text": data_parts.text_is_parallel},
     "tokenizer": {
         "round trip": data_parts.decoding_restores_text,

@@ -11,8 +11,9 @@ import hashlib
 import itertools
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import torch
 from pydantic import TypeAdapter, ValidationError
@@ -22,6 +23,8 @@ from ablate.contracts.faults import ContractError
 from ablate.model import Transformer, assemble
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import Choice, Entry, RefusedError, lookup, slots
+
+T = TypeVar("T")
 
 PAD = 0
 VOCABULARY = Vocabulary(n_src=50, n_tgt=50, is_joint=True)
@@ -58,10 +61,33 @@ class Case:
                 if model is not None:
                     yield f"with {option}: {value}, ", scrambled(model.double())
 
+    def settings(self, make: Callable[[Choice], T]) -> Iterator[tuple[str, str, T]]:
+        """Yield what is made of the part, then with each other value of an option.
+
+        Before it, the option, and how a message begins; both are empty for the defaults. Values
+        that the part refuses are left out.
+        """
+        yield "", "", make(choice_of(self.entry))
+        for option in self.entry.options.model_fields:
+            for value in alternatives(self.entry, option):
+                with suppress(RefusedError):
+                    choice = self.entry.choose(required(self.entry) | {option: value})
+                    yield option, f"with {option}: {value}, ", make(choice)
+
     def demand(self, is_kept: bool, reason: str) -> None:
         """Raise a `ContractError` with a reason unless a contract is kept."""
         if not is_kept:
             raise ContractError(self.entry, reason)
+
+    def demand_effective(self, behaviour: Callable[[Choice], object], what: str) -> None:
+        """Demand that some value of every option behaves otherwise than the default."""
+        (_, _, default), *others = self.settings(behaviour)
+        for option in self.entry.options.model_fields:
+            values = [value for name, _, value in others if name == option]
+            self.demand(
+                not values or any(value != default for value in values),
+                f"the option {option!r} changes nothing: {what} are the same with every value",
+            )
 
 
 Contract = Callable[[Case], None]

@@ -52,6 +52,64 @@ OPTIMIZER = (
     + POSITION.replace("Position", "TorchOptimizer")
     + "    torch_class = Remembering\n    arguments = {'momentum': 0.5}"
 )
+FORGETTING = """\
+from ablate.parts.optimizer import Optimizer
+from ablate.parts.optimizer.contract import Decay
+class Momentum(torch.optim.SGD):
+    def step(self, closure=None):
+        memory = self.__dict__.setdefault("memory", {})
+        for group in self.param_groups:
+            for p in group["params"]:
+                memory[p] = self.beta * memory.get(p, 0.0) + p.grad
+                p.data -= group["lr"] * memory[p]
+def make_with(groups, beta):
+    optimizer = Momentum([group.to_torch() for group in groups])
+    optimizer.beta = beta
+    return optimizer
+@register("mine", source="this test, 2026")
+class Mine(Optimizer):
+    \"\"\"Mine.
+
+    Args:
+        beta: of the momentum.
+    \"\"\"
+
+    def __init__(self, *, beta: Decay = 0.0) -> None:
+        self.beta = beta
+    def make(self, groups):
+        return make_with(groups, self.beta)"""
+OBJECTIVE = """\
+@register("mine", source="this test, 2026")
+class Mine(Objective):
+    \"\"\"Mine.
+
+    Args:
+        z: weight.
+    \"\"\"
+
+    def __init__(self, pad: int, *, z: float = 0.0) -> None:
+        super().__init__(pad)
+        self.z = z
+    def loss(self, logits, targets):
+        loss = nn.functional.cross_entropy(
+            logits, targets, ignore_index=self.pad, reduction="sum"
+        )
+        return """
+SCHEDULE = """\
+from ablate.parts.schedule import Schedule
+@register("mine", source="this test, 2026")
+class Mine(Schedule):
+    \"\"\"Mine.
+
+    Args:
+        slope: of the line.
+    \"\"\"
+
+    def __init__(self, dims: Dims, n_steps: int, *, slope: int = 1) -> None:
+        super().__init__(dims, n_steps)
+        self.slope = slope
+    def rate(self, step, dev=()):
+        return """
 EMBED = "    def embed(self, x, positions):\n        return "
 FORWARD = "    def forward(self, x):\n        return "
 NO_SUPER = "    def __init__(self, {}):\n        self.table = nn.Parameter(torch.zeros(16, 32))\n"
@@ -149,6 +207,30 @@ BROKEN = {
         OPTIMIZER,
         "its state dict cannot be read from a checkpoint, so that an interrupted run cannot go on; "
         "keep only tensors",
+    ),
+    "a state that no checkpoint keeps, with a value of an option": (
+        FORGETTING,
+        "with beta: 0.25, an optimizer that is saved and loaded takes other steps",
+    ),
+    "dead option of an optimizer": (
+        FORGETTING.replace("make_with(groups, self.beta)", "make_with(groups, 0.0)"),
+        "the option 'beta' changes nothing: the steps are the same with every value",
+    ),
+    "padding that costs, with a value of an option": (
+        OBJECTIVE + "loss + self.z * logits.logsumexp(-1).sum()",
+        "with z: 0.25, the loss changes when padding is left out",
+    ),
+    "dead option of an objective": (
+        OBJECTIVE + "loss",
+        "the option 'z' changes nothing: the losses are the same with every value",
+    ),
+    "negative rate, with a value of an option": (
+        SCHEDULE + "1.0 - self.slope * step / self.n_steps",
+        "with slope: 2, the rate of step|, not 0 or more",
+    ),
+    "dead option of a schedule": (
+        SCHEDULE + "1.0 / step",
+        "the option 'slope' changes nothing: the rates are the same with every value",
     ),
     "failing metric": (
         METRIC + "        return float(sources[0])",
