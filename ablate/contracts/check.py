@@ -47,7 +47,10 @@ _OF_SLOT: dict[str, dict[str, Contract]] = {
         "round trip": data_parts.decoding_restores_text,
         "repeatable training": data_parts.training_is_repeatable,
     },
-    "metric": {"better for references": data_parts.references_score_best},
+    "metric": {
+        "better for references": data_parts.references_score_best,
+        "effective options": data_parts.options_change_scores,
+    },
     "decoding": {"independent sentences": data_parts.sentences_are_independent},
 }
 

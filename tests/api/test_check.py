@@ -232,6 +232,36 @@ BROKEN = {
         SCHEDULE + "1.0 / step",
         "the option 'slope' changes nothing: the rates are the same with every value",
     ),
+    "other text at every call": (
+        "import random\nfrom ablate.data.corpus import Bitext, Corpus, CorpusText\n"
+        + POSITION.replace("Position", "Corpus")
+        + "    def fingerprint(self):\n        return 'mine'\n"
+        "    def load(self):\n"
+        "        pairs = Bitext.of((str(random.random()), 'a') for _ in range(9))\n"
+        "        return CorpusText('mine', 'en', 'de', pairs, pairs, {'test': pairs})",
+        "the text is another at every call, with the same fingerprint",
+    ),
+    "no special tokens": (
+        "from tokenizers import models, pre_tokenizers, trainers\n"
+        "from ablate.data.tokenizer import LimitedTokenizer\n"
+        + POSITION.replace("Position", "LimitedTokenizer")
+        + "    def fit(self, lines, is_tokenised):\n"
+        "        hf = self.untrained(models.BPE(), pre_tokenizers.Metaspace())\n"
+        "        hf.train_from_iterator(lines, trainers.BpeTrainer())\n        return hf",
+        "round trip: the ids 0 to 3 are not those of padding, begin, end and unknown",
+    ),
+    "sources in place of references": (
+        METRIC + "        return float(sum(map(str.__eq__, sources, hypotheses)))",
+        "the references score no higher than other sentences; for an error rate return",
+    ),
+    "a score for each sentence": (
+        METRIC + "        return [1.0 for _ in sources]",
+        "the score is [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, [...] and not a number",
+    ),
+    "no words to divide by": (
+        METRIC + "        return sum(1 / len(x.split()) for x in hypotheses)",
+        "in <genexpr>: ZeroDivisionError: division by zero",
+    ),
     "failing metric": (
         METRIC + "        return float(sources[0])",
         "mine.py:14, in Mine.score: ValueError: could not convert string to float",
