@@ -230,7 +230,8 @@ class OwnText(Corpus):
         )
         if handling.overlap == "keep" or not (rows := overlap(text)):
             return text
-        rest = _without(train, rows)
+        if not (rest := _without(train, rows)):
+            raise DataError("every pair is in dev or in a test, so that overlap: drop leaves none")
         note = f"train: {len(rows):,} pairs left out that are in dev or in a test"
         return replace(text, train=rest, notes=(*notes, note))
 

@@ -258,6 +258,10 @@ def test_the_overlap_can_be_dropped() -> None:
     dropped = corpus(overlap="drop").load()
     assert len(dropped.train) == N_TRAIN
     assert dropped.notes == ("train: 100 pairs left out that are in dev or in a test",)
+    for side in ("en", "de"):
+        Path(f"dev.{side}").write_bytes(Path(f"train.{side}").read_bytes())
+    ((option, reason),) = refusals(overlap="drop")
+    assert (option, "every pair is in dev or in a test" in reason) == ("train", True)
 
 
 def held(*lines: tuple[str, str], **options: object) -> CorpusText:
