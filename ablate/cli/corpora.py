@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ablate.api import CorpusStatistics
 
 _N_SCRIPTS = 2  # of a side are printed
-corpora_app = typer.Typer(help="List the corpora; fetch or show one.")
+corpora_app = typer.Typer(help="List the corpora; fetch, check or show one.")
 
 CorpusName = Annotated[str, typer.Argument(metavar="NAME", help="The name of the corpus.")]
 CorpusOptions = Annotated[
@@ -31,7 +31,7 @@ def corpora(
     as_json: options.AsJson = False,
     plugins: options.Plugins = None,
 ) -> None:
-    """List the corpora; fetch or show one.
+    """List the corpora; fetch, check or show one.
 
     Examples:
       ablate corpora

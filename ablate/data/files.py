@@ -29,7 +29,7 @@ Tests = Annotated[
 
 @register("files", source="the user's own")
 class Files(OwnText):
-    """Two files a split, plain or ``.gz``; line n of one is the translation of line n of the other.
+    """Two files a split, plain or gzipped; line n of one is the translation of line n of the other.
 
     ``{name: files, src: en, tgt: de, train: [a.en, a.de], dev: [b.en, b.de], tests: {news: [c.en,
     c.de]}}``; or ``holdout: {dev: 500, test: 500}`` in place of the last two, or of one of them. A
