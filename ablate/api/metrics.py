@@ -13,6 +13,7 @@ from typing import Any
 
 from ablate.api.corpora import text_of_runs
 from ablate.api.selection import Records, print_remark
+from ablate.contracts import watched
 from ablate.data.corpus import Bitext, bleu_tokenizer
 from ablate.errors import DamagedFileWarning, SpecError, StoreError
 from ablate.hashing import digest, sha256_of_file
@@ -110,8 +111,10 @@ def _with_scores(
                     reason = "No such file or directory; --fresh makes it"
                     raise StoreError(f"{file}: cannot be read: {reason}")
                 bitext, built = test_sets()[name], build(Metric, metric.choice, at="metrics")
+                own = [entry] if (entry := lookup(Metric.slot, metric.choice.name)).origin else []
                 try:
-                    score = float(built.score_by_all(bitext.src, lines, bitext.references))
+                    with watched(own):
+                        score = float(built.score_by_all(bitext.src, lines, bitext.references))
                 except (OSError, ValueError, TypeError) as error:
                     raise SpecError(f"metrics: {metric.choice.name}: {error}") from error
                 entry = {"score": score, "signature": built.signature()}

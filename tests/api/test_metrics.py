@@ -14,7 +14,7 @@ import pytest
 from ablate import api, config
 from ablate.config import MistakesError, identity
 from ablate.data.corpus import Corpus
-from ablate.errors import DataError
+from ablate.errors import DataError, SpecError
 from ablate.hashing import sha256_of_file
 from ablate.parts.metric import Metric, UnavailableError
 from ablate.record import Scores
@@ -126,6 +126,15 @@ def test_translations_that_were_made_again_are_scored_anew(path: Path) -> None:
         for file in Path("results").glob("runs/*/hypotheses.test.txt"):
             file.write_bytes(files[max(files)].read_bytes())
     assert columns == [["100.0", "0.0", "0.0"], ["100.0"] * 3]
+
+
+def test_a_metric_that_fails_on_some_text_is_named_with_its_line(path: Path) -> None:
+    plugin = Path("my_metric.py")
+    code = plugin.read_text("utf-8")
+    plugin.write_text(code.replace("max(n_words, 1)", "0"), encoding="utf-8")
+    translated(path, Path("results"))
+    with pytest.raises(SpecError, match=r"'my_metric': my_metric\.py:\d+, .*: ZeroDivisionError"):
+        api.report(path)
 
 
 def test_metrics_move_no_hash(path: Path) -> None:
