@@ -193,11 +193,14 @@ def _compact(table: Table) -> Table:
     keys += [f"{bleu}_lc_tok"] if "published.bleu_lc_tok" in theirs else []
     keys += ["dev.perplexity"] if "published.ppl" in theirs else []
     some = _select(table, lambda column: column.key in (*keys, *theirs))
-    lines = [
-        replace(line, cells=tuple(replace(cell, aside="") for cell in line.cells))
-        for line in some.lines
-    ]
-    return joined_changes(replace(some, lines=tuple(lines)), most=1)
+
+    def brief(line: Line) -> Line:
+        """Leave out what stands in brackets, but that a change was tuned or matched."""
+        pairs = zip(some.columns, line.cells, strict=True)
+        cells = [c if column.kind == "change" else replace(c, aside="") for column, c in pairs]
+        return replace(line, cells=tuple(cells))
+
+    return joined_changes(replace(some, lines=tuple(map(brief, some.lines))), most=1)
 
 
 def _select(table: Table, is_kept: Callable[[Column], bool]) -> Table:

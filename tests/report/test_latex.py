@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ablate.config import Experiment
 from ablate.errors import SpecError
 from ablate.report import Table, render, tabulate
 from tests.report import made_up
@@ -81,6 +82,21 @@ def test_a_paper_gets_few_columns_and_the_file_all_remarks(whole: Table) -> None
     assert "nrefs:1" in printed
     assert "seeds: 1, 2, 3" in printed
     assert len(printed.partition("{minipage}")[2]) < 400
+
+
+def test_a_paper_says_which_values_were_tuned(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    lr = "training.schedule.lr"
+    rows = tuple(
+        replace(row, changes={**row.changes, lr: 0.02}, chosen={lr: "tuned"})
+        for row in experiment.rows
+    )
+    text = render(tabulate(replace(experiment, rows=rows), records), "latex")
+    lines = [line.replace(r"\allowbreak{}", "") for line in text.splitlines()]
+    tuned = [line for line in lines if "(tuned)" in line]
+    assert len(tuned) == len(rows)
+    assert all("lr=0.02 (tuned)" in line for line in tuned[1:])
 
 
 def test_an_error_in_several_lines_stays_in_its_comment(tmp_path: Path) -> None:
