@@ -230,16 +230,18 @@ def _mistakes_of_variant(
 ) -> Iterator[Mistake]:
     """Yield the mistakes of a variant that sets what a section chooses, or would remove."""
     layer = experiment.origins[row.name].layer
+    way_out = "give another path"
+    if section == "match":
+        names_rows = experiment.match is not None and experiment.match.rows is not None
+        where = "leave {!r} out of match.rows" if names_rows else "give {!r} in match.exclude"
+        way_out = where.format(row.name)
     for path in paths:
         chosen = path.removesuffix(".name")
         for own in (chosen, *excluded_by(chosen)):
             node = layer.find(own.split("."))
             if node is not None:
                 what = "is what" if own == chosen else f"excludes {path}, which"
-                way_out = f"{row.name!r} in match.exclude" if section == "match" else "another path"
-                reason = (
-                    f"{what} `{section}` chooses for every row; leave it out, or give {way_out}"
-                )
+                reason = f"{what} `{section}` chooses for every row; leave it out, or {way_out}"
                 yield with_row_name(Mistake(node.key, own, reason), row.name)
 
 

@@ -38,6 +38,7 @@ def test_rows_opt_in_or_out(tmp_path: Path) -> None:
         (MATCH.replace("2%", "120%"), r"match\.tolerance: must be less than 1"),
         (MATCH.replace("2%", "2%, rows: [post]"), r"match: no variant is called 'post'"),
         (MATCH.replace("2%", "2%, rows: [pre], exclude: [rms]"), r"match: 'rows' and 'exclude'"),
+        (MATCH.replace("2%", "2%, rows: [wide]"), r"; leave it out, or leave 'wide' out of match"),
         ("match: {on: params, via: model.norm}", r"model\.norm: is what `match` chooses .*'rms'"),
         ("tune: {training.schedule.lr: 1}", r"tune\.training\.schedule\.lr: needs a list"),
         ("tune: {seeds: [7]}", r"tune: needs a path with the values to try"),
