@@ -111,9 +111,9 @@ def _with_scores(
                     reason = "No such file or directory; --fresh makes it"
                     raise StoreError(f"{file}: cannot be read: {reason}")
                 bitext, built = test_sets()[name], build(Metric, metric.choice, at="metrics")
-                own = [entry] if (entry := lookup(Metric.slot, metric.choice.name)).origin else []
+                part = lookup(Metric.slot, metric.choice.name)
                 try:
-                    with watched(own):
+                    with watched([part] if part.origin else []):
                         score = float(built.score_by_all(bitext.src, lines, bitext.references))
                 except (OSError, ValueError, TypeError) as error:
                     raise SpecError(f"metrics: {metric.choice.name}: {error}") from error
