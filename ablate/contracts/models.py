@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from torch import Tensor, nn
 
 from ablate.contracts.tiny import (
+    LARGE,
     PAD,
     VOCABULARY,
     Case,
@@ -210,13 +211,20 @@ def effective(case: Case) -> None:
         return _behaviour(case, n_layers)
 
     for option, field in case.entry.options.model_fields.items():
-        values = [{option: value} for value in alternatives(case.entry, option)]
+        values = [*alternatives(case.entry, option)]
         for n_layers in (1, 2, 4):  # an option that relates layers may need four
-            behaviours = {str(value): _behaviour(case, n_layers, **value) for value in values}
+            models = [(value, _behaviour(case, n_layers, **{option: value})) for value in values]
+            # A limit beyond the sentences is as none, so it is tried where no other is accepted.
+            is_less_accepted = any(b is not None for value, b in models if value != LARGE)
+            behaviours = {
+                str({option: value}): b
+                for value, b in models
+                if value != LARGE or not is_less_accepted
+            }
             # One that must be given has no default: the model without it has the first value.
             unchanged = {} if field.is_required() else {"{}": default(n_layers)}
-            models = [(name, b) for name, b in (unchanged | behaviours).items() if b is not None]
-            pairs = combinations(models, 2)
+            named = [(name, b) for name, b in (unchanged | behaviours).items() if b is not None]
+            pairs = combinations(named, 2)
             same = next((f"{x[0]} and {y[0]}" for x, y in pairs if not differ(x[1], y[1])), "")
             if not same and None not in behaviours.values():
                 break

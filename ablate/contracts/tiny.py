@@ -27,6 +27,8 @@ from ablate.registry import Choice, Entry, RefusedError, lookup, slots
 T = TypeVar("T")
 
 PAD = 0
+LARGE = 24
+"""A value of options that is more than the tests' sentences have tokens."""
 VOCABULARY = Vocabulary(n_src=50, n_tgt=50, is_joint=True)
 TINY: dict[str, Any] = {
     "dims": {"d_model": 32, "n_heads": 4, "max_len": 16},
@@ -210,7 +212,7 @@ def alternatives(entry: Entry, option: str) -> Iterator[Any]:
     field = entry.options.model_fields[option]
     literals = itertools.chain.from_iterable(_literals(field.annotation))
     texts = ("a", ("a", "b"), {"a": ("a", "b")})
-    plain = (True, False, 2, 3, 4, 12, 0.25, 0.75, (0.5, 0.6), *texts)
+    plain = (True, False, 2, 3, 4, 12, LARGE, 0.25, 0.75, (0.5, 0.6), *texts)
     reader: TypeAdapter[Any] = TypeAdapter(field.rebuild_annotation(), config={"strict": True})
     default = None if field.is_required() else field.get_default(call_default_factory=True)
     for value in (*literals, *plain):
