@@ -228,9 +228,8 @@ def _spec(record: dict[str, Any], folder: Path) -> RunSpec:
 
 def _warn_of_changed_plugins(record: dict[str, Any], spec: RunSpec, folder: Path) -> None:
     present = {plugin.sha256 for plugin in plugins_of(spec).values()}
-    for name, digest in (
-        (plugin["name"], plugin["sha256"]) for plugin in record.get("plugins", ())
-    ):
+    for plugin in record.get("plugins", ()):
+        name, digest = plugin["name"], plugin["sha256"]
         if digest not in present:
             warnings.warn(
                 f"{folder}: was trained with {name} {digest[:12]}, and that has changed: what its "
