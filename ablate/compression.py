@@ -45,7 +45,7 @@ def member(archive: Path, name: str) -> Iterator[IO[bytes]]:
     except KeyError:
         has = ", ".join(files.namelist()[:_MAX_LISTED])
         raise OSError(f"{archive.name} has no {name!r}; it has {has}") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
         raise OSError(f"{archive.name} cannot be unpacked: {error}") from error
 
 
