@@ -97,32 +97,6 @@ def test_no_error_has_more_degrees_of_freedom_than_the_model() -> None:
     assert actual.df.min() < model.df
 
 
-def test_no_row_has_more_degrees_of_freedom_than_the_model() -> None:
-    """Nor where Satterthwaite's formula joins it with a baseline of fewer."""
-    n_rows, n_seeds = 4, 3
-    model = two_way(np.ones((n_rows, n_seeds), bool))
-    values = tables(200, n_rows, n_seeds, 2.0)
-    own, df = _own(model, values, model.variance(values)[..., None])
-    pooled = model.variance(values)[..., None]
-    prior = prior_df(own / pooled, df)
-    assert (prior + df > model.df).any(), "a row would have more"
-    baseline = (1 + PRIOR_OF_BASELINE) * (n_seeds - 1)
-    for table, actual in enumerate(errors(model, values).df):
-        counted = prior[table, 0] + n_seeds - 1
-        for row, of_difference in enumerate(actual, start=1):
-            variances = {
-                row: (prior[table, 0] * pooled[table, 0] + df[row] * own[table, row]) / counted,
-                0: (PRIOR_OF_BASELINE * df[0] * pooled[table, 0] + df[0] * own[table, 0])
-                / baseline,
-            }
-            terms = [
-                variances[row] ** 2 / min(counted, model.df),
-                variances[0] ** 2 / min(baseline, model.df),
-            ]
-            expected = min(sum(variances.values()) ** 2 / sum(terms), model.df)
-            assert of_difference == pytest.approx(expected)
-
-
 @pytest.mark.parametrize(
     ("rows", "seeds", "of_baseline", "most"),
     [(5, 3, 1.0, 0.05), (5, 3, 2.0, 0.065), (16, 5, 2.0, 0.065), (16, 3, 1.0, 0.05)],
