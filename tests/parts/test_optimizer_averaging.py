@@ -9,7 +9,7 @@ from ablate.parts.optimizer import Averaging, Group, Optimizer
 from ablate.registry import build, choose
 from ablate.training.averaging import evaluated_weights
 from ablate.training.step import set_lr
-from tests.parts.test_optimizer import Bowl, descend, make
+from tests.parts.test_optimizer import Bowl, descend
 
 RATES = (0.02, 0.05, 0.1, 0.1, 0.04, 0.1, 0.2, 0.1)
 TRAINED = """
@@ -47,31 +47,6 @@ def test_schedule_free_is_the_package_of_its_authors() -> None:
     with evaluated_weights(optimizer):
         torch.testing.assert_close(flat(bowl), numbers(EVALUATED), atol=1e-12, rtol=1e-12)
     torch.testing.assert_close(flat(bowl), numbers(TRAINED), atol=1e-12, rtol=1e-12)
-
-
-def test_an_evaluation_leaves_the_weights_bit_for_bit() -> None:
-    one, other = Bowl(torch.float32), Bowl(torch.float32)
-    for bowl in (one, other):
-        optimizer = make(bowl, "schedule_free_adamw")
-        set_lr(optimizer, 0.1)
-        for _ in range(6):
-            descend(bowl, optimizer, 1)
-            if bowl is other:
-                before = flat(bowl)
-                with evaluated_weights(optimizer):
-                    during = flat(bowl)
-    assert not torch.equal(during, before)
-    assert torch.equal(flat(one), flat(other))
-
-
-def test_other_optimizers_evaluate_what_they_train() -> None:
-    bowl = Bowl()
-    optimizer = make(bowl, "adam")
-    set_lr(optimizer, 0.1)
-    descend(bowl, optimizer, 3)
-    before = flat(bowl)
-    with evaluated_weights(optimizer):
-        assert torch.equal(flat(bowl), before)
 
 
 def test_weights_without_a_gradient_have_no_average() -> None:

@@ -26,10 +26,9 @@ from ablate.registry import Choice, build, lookup, slots
 from ablate.training import TrainingResult, loop, train
 from ablate.training.candidates import draw_candidates
 from ablate.training.engines.contract import Eager
-from ablate.training.gradient import StepInputs, forward_backward
 from ablate.training.step import StepResult, count_steps
-from tests.tiny import loss_of_sentences, scrambled, some_batch, tiny
-from tests.training.reversal import N_IDS, fresh, job, make_step_config, pairs, run, run_spec
+from tests.tiny import scrambled, some_batch, tiny
+from tests.training.reversal import N_IDS, fresh, job, pairs, run, run_spec
 
 N_PAIRS = 24
 BATCH_TOKENS = 24
@@ -410,44 +409,6 @@ def test_candidates_are_drawn_without_dropout() -> None:
 
 
 # Losses
-
-
-def gradient_of(parameter: torch.Tensor) -> torch.Tensor:
-    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-
-
-@pytest.mark.parametrize("loss_per", ["token", "sentence"])
-def test_the_own_losses_of_parts_count_once_per_token(loss_per: str) -> None:
-    """The balance loss of experts has the weight of a loss of each token in the gradient."""
-    batch, step_config = some_batch(), make_step_config()
-    ours, plain = (
-        scrambled(tiny(feed_forward={"name": "mixture_of_experts", "balance": 0.5}).double())
-        for _ in range(2)
-    )
-    normalizer = batch.n_tokens if loss_per == "token" else len(batch.src)
-    own: list[torch.Tensor] = []
-    logits = plain.train()(batch.src, batch.tgt_in, own)
-    assert own, "a mixture in training must have a balance loss"
-    added = torch.stack(own).sum() * batch.n_tokens
-    loss = loss_of_sentences(step_config.objective, logits, batch.tgt_out)
-    ((loss + added) / normalizer).backward()
-    actual = forward_backward(ours.train(), step_config, StepInputs.of(batch, normalizer))
-    torch.testing.assert_close(
-        actual[1],
-        added.detach(),
-        rtol=1e-9,
-        atol=0,
-        msg=lambda text: f"a step must report its balance loss once per target token: {text}",
-    )
-    theirs = dict(plain.named_parameters())
-    unlike = [
-        name
-        for name, parameter in ours.named_parameters()
-        if not torch.allclose(
-            gradient_of(parameter), gradient_of(theirs[name]), rtol=1e-9, atol=1e-13
-        )
-    ]
-    assert not unlike
 
 
 @pytest.mark.parametrize("column", ["train_loss", "own_loss"])
