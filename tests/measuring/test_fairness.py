@@ -137,15 +137,6 @@ def test_flops_of_tied_and_separate_embeddings_are_the_same() -> None:
     assert tied == separate
 
 
-def test_nll_does_not_depend_on_the_batches() -> None:
-    model, data = fresh(run_spec()), pairs(40)
-    batches = [Batches(data, size, PAD).in_order() for size in (8, 64, 999)]
-    actual = [likelihood(model, each, "fp32") for each in batches]
-    assert [each.nll for each in actual] == pytest.approx([actual[0].nll] * 3, rel=1e-6)
-    for each in actual[1:]:
-        np.testing.assert_allclose(each.of_sentences, actual[0].of_sentences, rtol=1e-5)
-
-
 def test_a_failure_leaves_the_model_in_training() -> None:
     model = fresh(run_spec()).train()
 
