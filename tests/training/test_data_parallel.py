@@ -275,30 +275,24 @@ def workers() -> list[int]:
 def test_the_death_of_a_worker_is_an_error(is_at_work: bool, small_shards: None) -> None:
     model = thin("position", "none").train()
     share_weights(model)
-    worker = GradWorker(model, engine_of(model).step_config)
     shards = shard_batch(some_batch(), 20, is_training=True)
-    try:
+    with closing(GradWorker(model, engine_of(model).step_config)) as worker:
         if is_at_work:
             worker.begin(shards * 200)
         os.kill(workers()[0], signal.SIGKILL)
         with pytest.raises(MemoryError, match=r"killed by signal 9 \(out of memory\?\)"):
             result_of(worker, shards)
-    finally:
-        worker.close()
 
 
 @on_linux
 def test_a_worker_goes_on_when_all_processes_are_asked_to_stop(small_shards: None) -> None:
     model = thin("position", "none").train()
     share_weights(model)
-    worker = GradWorker(model, engine_of(model).step_config)
     shards = shard_batch(some_batch(), 20, is_training=True)
-    try:
+    with closing(GradWorker(model, engine_of(model).step_config)) as worker:
         before = result_of(worker, shards).losses
         os.kill(workers()[0], signal.SIGTERM)
         assert torch.equal(result_of(worker, shards).losses, before)
-    finally:
-        worker.close()
 
 
 _FORGETS_A_WORKER = """\

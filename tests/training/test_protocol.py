@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -42,14 +42,10 @@ def seeded(spec: RunSpec, seed: int) -> RunSpec:
     return spec.model_copy(update={"seed": seed})
 
 
-class Evaluations:
-    """Evaluations on dev whose results are given."""
-
-    def __init__(self, *nlls: float) -> None:
-        self._nlls = iter(nlls)
-
-    def __call__(self, model: Transformer) -> float:
-        return next(self._nlls)
+def evaluations(*nlls: float) -> Callable[[Transformer], float]:
+    """Return evaluations on dev with these results."""
+    given = iter(nlls)
+    return lambda _: next(given)
 
 
 class Updates:
@@ -114,7 +110,7 @@ def test_the_rate_at_step_n_is_the_schedules_at_n(name: str, tmp_path: Path) -> 
 
     hook = register_optimizer_step_pre_hook(record)
     try:
-        run(spec, tmp_path, evaluate=Evaluations(*nlls))
+        run(spec, tmp_path, evaluate=evaluations(*nlls))
     finally:
         hook.remove()
     schedule = build(Schedule, spec.training.schedule, spec.model.dims, n_steps)
@@ -225,7 +221,7 @@ def test_training_stops_after_exactly_patience_evaluations_without_improvement(
     worse = [2.5] * (patience - 1)
     nlls = [3.0, 2.0, *worse, 1.5, 1.5, *[1.6] * 20]
     spec = run_spec(steps=2 * len(nlls), evaluate_every=2, patience=patience)
-    result, _ = run(spec, tmp_path, evaluate=Evaluations(*nlls))
+    result, _ = run(spec, tmp_path, evaluate=evaluations(*nlls))
     n_evaluations = len(["of 3.0", "of 2.0", *worse, "of 1.5"]) + patience
     assert result.steps == 2 * n_evaluations
     assert result.stopped_early
@@ -234,7 +230,7 @@ def test_training_stops_after_exactly_patience_evaluations_without_improvement(
 
 def test_without_patience_training_goes_on_to_its_end(tmp_path: Path) -> None:
     nlls = [1.0, *[2.0] * 9]
-    result, _ = run(run_spec(steps=10, evaluate_every=1), tmp_path, evaluate=Evaluations(*nlls))
+    result, _ = run(run_spec(steps=10, evaluate_every=1), tmp_path, evaluate=evaluations(*nlls))
     assert (result.steps, result.stopped_early) == (10, False), "no patience, no early stop"
 
 
