@@ -20,13 +20,14 @@ from ablate.data.sentences import Ragged
 from ablate.data.tokenizer import EOS, PAD
 from ablate.errors import DivergedError, StoppedError
 from ablate.model import Transformer
+from ablate.parts.objective.likelihood import LabelSmoothing
 from ablate.parts.objective.risk import MinimumRisk
 from ablate.parts.schedule import Schedule
 from ablate.registry import Choice, build, lookup, slots
 from ablate.training import TrainingResult, loop, train
 from ablate.training.candidates import draw_candidates
 from ablate.training.engines.contract import Eager
-from ablate.training.step import StepResult, count_steps
+from ablate.training.step import StepConfig, StepResult, count_steps
 from tests.tiny import scrambled, some_batch, tiny
 from tests.training.reversal import N_IDS, fresh, job, pairs, run, run_spec
 
@@ -208,6 +209,24 @@ def test_target_tokens_are_rounded_up_to_whole_updates(
             training = short_run(target_tokens=n_tokens, accumulate=accumulate).training
             expected = n_steps + (n_tokens > end)
             assert count_steps(training, batches, seed=2) == expected
+
+
+def test_updates_are_made_as_the_run_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configs: list[StepConfig] = []
+    step = Eager.step
+
+    def note(engine: Eager, batches: Sequence[Batch]) -> StepResult:
+        configs.append(engine.step_config)
+        return step(engine, batches)
+
+    monkeypatch.setattr(Eager, "step", note)
+    objective = {"name": "label_smoothing", "epsilon": 0.25}
+    spec = run_spec(steps=1, clip=0.5, loss_per="sentence", objective=objective)
+    run(spec, tmp_path, precision="bf16")
+    (config,) = configs
+    assert (config.clip, config.loss_per, config.precision) == (0.5, "sentence", "bf16")
+    assert isinstance(config.objective, LabelSmoothing)
+    assert config.objective.epsilon == 0.25
 
 
 # When it ends
