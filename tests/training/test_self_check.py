@@ -54,12 +54,12 @@ def engine_of(
 
 @pytest.mark.train
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_nor_for_an_objective(name: str) -> None:
+def test_no_objective_is_taken_for_a_mistake(name: str) -> None:
     compare(engine_of(objective=name), some_batch())
 
 
 @pytest.mark.parametrize("options", [{"precision": "bf16"}, {"loss_per": "sentence"}], ids=str)
-def test_nor_for_an_option_of_steps(options: dict[str, Any]) -> None:
+def test_no_option_of_steps_is_taken_for_a_mistake(options: dict[str, Any]) -> None:
     compare(engine_of(**options), some_batch())
 
 
