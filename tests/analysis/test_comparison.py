@@ -12,8 +12,10 @@ from scipy import stats
 
 from ablate.analysis import spreads
 from ablate.analysis.comparison import (
+    ONE_TABLE,
     Comparison,
     Interaction,
+    Promise,
     Quadruple,
     _Pool,
     compare,
@@ -56,10 +58,12 @@ def high(interval: Interval | None) -> float:
     return interval.high
 
 
-def test_a_whole_table_has_dunnetts_intervals_around_the_mean_differences() -> None:
+@pytest.mark.parametrize("promise", [ONE_TABLE, Promise(0.99, level_of_one=0.98, n_closed=2)])
+def test_a_whole_table_has_dunnetts_intervals_around_the_mean_differences(promise: Promise) -> None:
     values = table(5, 3)
-    compared = compare(values)
-    shared = critical_value([math.sqrt(0.5)] * 4, 8, 0.95 ** slack(4, 8))
+    compared = compare(values, promise=promise)
+    n = 4 + promise.n_closed
+    shared = critical_value([math.sqrt(0.5)] * n, 8, promise.level ** slack(n, 8))
     assert compared.df == 8
     assert compared.family.critical == pytest.approx(shared)
     of_rows = spreads.errors(two_way(np.ones((5, 3))), cells(values))
@@ -72,7 +76,8 @@ def test_a_whole_table_has_dunnetts_intervals_around_the_mean_differences() -> N
         assert each.standard_error == pytest.approx(error)
         assert each.simultaneous is not None
         assert each.simultaneous.high == pytest.approx(np.mean(pairs) + constant * error)
-        assert high(each.single) == pytest.approx(np.mean(pairs) + single_value(df) * error)
+        single = float(stats.t.ppf((1 + promise.level_of_one) / 2, df))
+        assert high(each.single) == pytest.approx(np.mean(pairs) + single * error)
         is_different = each.simultaneous.low > 0 or each.simultaneous.high < 0
         assert (known(each.p) < 0.05) == is_different
         assert each.n_won == sum(pair > 0 for pair in pairs)
@@ -418,14 +423,18 @@ def test_an_interval_that_ends_at_0_holds_it() -> None:
     assert Interaction(1.0, 3, Interval(0.1, 2.0)).differs_from_0
 
 
-def test_more_cells_have_wider_intervals() -> None:
+@pytest.mark.parametrize(("n_intervals", "level"), [(1, 0.95), (10, 0.95), (10, 0.99)])
+def test_the_error_is_that_of_the_additive_model(n_intervals: int, level: float) -> None:
+    """Four times the mean square of its residuals over the seeds, on 3 x 2 degrees of freedom."""
     values = _values(1)
-    one, many = (interaction(ROWS, values, compare(values), n) for n in (1, 10))
-    assert one
-    assert one.interval
-    assert many
-    assert many.interval
-    assert many.interval.high > one.interval.high
+    actual = interaction(ROWS, values, compare(values, promise=Promise(level)), n_intervals)
+    of = cells(values)
+    residuals = of - of.mean(axis=0) - of.mean(axis=1, keepdims=True) + of.mean()
+    half = stats.t.ppf((1 + level ** (1 / n_intervals)) / 2, 6) * math.sqrt(
+        4 * (residuals**2).sum() / 6 / 3
+    )
+    assert actual is not None
+    assert high(actual.interval) == pytest.approx(actual.estimate + half)
 
 
 def test_a_row_that_diverged_has_no_interaction() -> None:

@@ -54,13 +54,14 @@ def test_the_spread_over_contexts_is_what_errors_do_not_explain() -> None:
     assert over([measured(value, 9.0) for value in values], 1).tau == 0
 
 
-def test_of_two_contexts_nothing_is_said_of_others() -> None:
-    result = over([measured(1.0, 0.3, 8), measured(2.0, 0.4, 4)], 1)
+@pytest.mark.parametrize("n_rows", [1, 7])
+def test_of_two_contexts_nothing_is_said_of_others(n_rows: int) -> None:
+    result = over([measured(1.0, 0.3, 8), measured(2.0, 0.4, 4)], n_rows)
     assert result.prediction is None
     assert result.tau is None
     variance = (0.3**2 + 0.4**2) / 4
     df = variance**2 / ((0.3**2 / 4) ** 2 / 8 + (0.4**2 / 4) ** 2 / 4)  # Welch and Satterthwaite
-    half = stats.t.ppf(0.975, df) * math.sqrt(variance)
+    half = stats.t.ppf((1 + 0.95 ** (1 / n_rows)) / 2, df) * math.sqrt(variance)
     assert result.here == result.interval is not None
     assert (result.interval.low, result.interval.high) == pytest.approx((1.5 - half, 1.5 + half))
 
@@ -73,16 +74,18 @@ def test_new_seeds_in_these_contexts_are_less_to_ask_for_than_other_contexts() -
     assert result.interval.high > 10 * (result.here.high - 5)
 
 
-def test_the_trend_is_the_least_squares_line_over_doublings() -> None:
+@pytest.mark.parametrize("n_rows", [1, 7])
+def test_the_trend_is_the_least_squares_line_over_doublings(n_rows: int) -> None:
     values, sizes = [1.0, 2.5, 2.0], [32, 64, 256]
-    result = over([measured(value, 0.3, 1e9) for value in values], 1, sizes)
+    result = over([measured(value, 0.3, 1e9) for value in values], n_rows, sizes)
     slope, _ = np.polyfit(np.log2(sizes), values, 1)
     assert result.trend is not None
     assert result.trend.interval is not None
     assert result.trend.estimate == pytest.approx(slope)
     x = np.log2(sizes)
     error = 0.3 / math.sqrt(((x - x.mean()) ** 2).sum())
-    assert result.trend.interval.high - slope == pytest.approx(stats.norm.ppf(0.975) * error)
+    constant = stats.norm.ppf((1 + 0.95 ** (1 / n_rows)) / 2)
+    assert result.trend.interval.high - slope == pytest.approx(constant * error)
 
 
 def test_at_looks_intervals_of_new_seeds_are_sums_of_those_of_the_contexts() -> None:

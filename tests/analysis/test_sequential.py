@@ -168,18 +168,21 @@ def test_an_outcome_as_high_as_an_unbiased_estimate_is_as_likely_as_a_lower_one(
 
 
 @pytest.mark.parametrize(
-    ("estimate", "band"), [(0.0, 0.0), (0.4, 0.0), (1.2, 0.0), (0.1, 1.4), (-1.3, 1.4)]
+    ("estimate", "band", "later"),
+    [(0.0, 0.0, 12), (0.4, 0.0, 12), (1.2, 0.0, 8), (0.1, 1.4, 12), (-1.3, 1.4, 12)],
 )
-def test_the_chance_of_a_decision_is_how_often_it_comes(estimate: float, band: float) -> None:
+def test_the_chance_of_a_decision_is_how_often_it_comes(
+    estimate: float, band: float, later: int
+) -> None:
     """Draw the true difference as this look leaves it, and then the seeds that follow."""
     draw, looks, n, error = np.random.default_rng(5), (3, 5, 8, 12), 5, 0.5
     pair = error * math.sqrt(n)
     true = draw.normal(estimate, error, 200_000)
-    later = draw.normal(true, pair / math.sqrt(looks[-1] - n))
-    final = (n * estimate + (looks[-1] - n) * later) / looks[-1]
-    half = constants(looks, 4)[-1] * pair / math.sqrt(looks[-1])
+    rest = draw.normal(true, pair / math.sqrt(later - n))
+    final = (n * estimate + (later - n) * rest) / later
+    half = constants(looks, 4)[looks.index(later)] * pair / math.sqrt(later)
     decided = (np.abs(final) > half) | (np.abs(final) < band - half)
-    actual = chance(estimate, error, looks, n, 4, band)
+    actual = chance(estimate, error, looks, n, 4, band, later)
     assert actual == pytest.approx(decided.mean(), abs=0.004)
 
 

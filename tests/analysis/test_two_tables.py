@@ -40,6 +40,10 @@ def test_without_pairs_one_row_has_welch_s_interval() -> None:
     assert (shift.method, shift.n) == ("unpaired", 3)
     assert ends(shift) == pytest.approx([expected.low, expected.high] * 2)
     assert compare_matched({"a": (pair[1], pair[0])})["a"].n == 3
+    two = compare_matched({"a": pair, "b": pair})["a"].simultaneous
+    of_both = stats.ttest_ind(after, before, equal_var=False).confidence_interval(0.95**0.5)
+    assert two is not None
+    assert (two.low, two.high) == pytest.approx((of_both.low, of_both.high))
     one, other = (RowSample(each.n, each.mean, each.sd) for each in pair)
     assert compare_matched({"a": (one, other)})["a"] == shift  # a table tells no values
 
