@@ -26,7 +26,7 @@ from ablate.doctor.computation import (
     speed,
 )
 from ablate.doctor.results import CheckResult, Target
-from ablate.doctor.workload import SMALL
+from ablate.doctor.workload import SMALL, batches
 from ablate.errors import EngineError
 from ablate.runner import devices
 from ablate.training.engines import Eager
@@ -141,11 +141,15 @@ def test_speeds_are_compared_with_eager(
     by_turns: Iterator[float] = itertools.cycle(seconds)
     monkeypatch.setattr(computation, "LAPTOP", SMALL)
     monkeypatch.setattr(computation, "timed", lambda *_: next(by_turns))
+    monkeypatch.setattr(computation, "count_flops", lambda *_: 3e9)
+    monkeypatch.setattr(computation, "matrix_rate", lambda *_: 1e12)
     result = speed(target)
     assert result.outcome == outcome
     assert result.figures["eager_step_ms"] == 1e3 * seconds[0]
     assert result.figures["step_ms"] == 1e3 * seconds[1]
-    assert float(result.figures["share_of_matrix_rate"]) > 0
+    n_tokens = batches(SMALL, 1, torch.device("cpu"))[0].n_tokens
+    share = 3e9 * n_tokens / seconds[1] / 1e12
+    assert result.figures["share_of_matrix_rate"] == pytest.approx(share, abs=1e-4)
     assert ("say --engine eager" in result.sentence) is (outcome == "warning")
 
 
