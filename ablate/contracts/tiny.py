@@ -154,9 +154,9 @@ def choice_of(entry: Entry) -> Choice:
     return entry.choose(required(entry))
 
 
-def fitted(slot: str, name: str, **options: Any) -> Transformer:
-    """Assemble the tiny model with one part, some of its options, and its companion."""
-    return tiny(**choices(slot, name, **options))
+def fitted(slot: str, name: str) -> Transformer:
+    """Assemble the tiny model with one part and its companion."""
+    return tiny(**choices(slot, name))
 
 
 def _n_layers(slot: str) -> int:
