@@ -32,7 +32,6 @@ from tests.parts import test_norm as norms
 from tests.parts import test_position_absolute as positions
 from tests.presets import JOINT, PAD, ROOT, built, preset, shallow, table_of
 from tests.test_audit_notebook_4 import SRC, TGT
-from tests.tiny import modules_of
 
 
 def truth(length: int, width: int = 512) -> Tensor:
@@ -40,6 +39,11 @@ def truth(length: int, width: int = 512) -> Tensor:
     angles = [[p / 10_000 ** (2 * k / width) for k in range(width // 2)] for p in range(length)]
     rows = [[f(a) for a in row for f in (math.sin, math.cos)] for row in angles]
     return torch.tensor(rows, dtype=torch.float64)
+
+
+def modules_of(model: nn.Module, kind: type[nn.Module]) -> list[nn.Module]:
+    """Return all modules of one kind."""
+    return [module for module in model.modules() if isinstance(module, kind)]
 
 
 def assert_rounded(table: Tensor, exact: Tensor) -> None:

@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ablate.contracts.tiny import MODEL_SLOTS as MODEL_SLOTS
 from ablate.contracts.tiny import PAD as PAD
@@ -74,11 +74,6 @@ def mixed(parts: Iterable[tuple[str, str]]) -> Iterator[Transformer]:
     yield scrambled(
         tiny(**together, n_layers=3 if {"residual", "sharing"} & together.keys() else 1)
     )
-
-
-def modules_of(model: nn.Module, kind: type[nn.Module]) -> list[nn.Module]:
-    """Return all modules of one kind."""
-    return [module for module in model.modules() if isinstance(module, kind)]
 
 
 def loss_of_sentences(objective: Objective, logits: Tensor, targets: Tensor) -> Tensor:
