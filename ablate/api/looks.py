@@ -2,7 +2,8 @@
 
 Adding seeds until a difference is significant raises the rate of false differences, unless the
 intervals allow for the looks, as they do for those of ``looks:``. So a table reports all others
-that came before it, which are kept in ``<results>/<experiment>/looks.json`` (docs/statistics.md).
+that came before it, also those of a plan that has been changed since. They are kept in
+``<results>/<experiment>/looks.json`` (docs/statistics.md).
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from ablate.report.looks import judge
 from ablate.store import is_finished, write_whole
 
 Looks = list[list[int]]
-"""The seeds of every table with verdicts, in ascending order, the first table first."""
+"""The seeds of every table with verdicts, in ascending order, the first table first.
+
+A table with ``looks`` has all planned seeds, followed by those of each complete look.
+"""
 
 _LOOKS = TypeAdapter(Looks)
 
@@ -66,12 +70,16 @@ def with_early_runs(selection: Selection, records: Records, n_at_once: int) -> S
 
 
 def earlier_looks(selection: Selection, results: Path) -> Looks:
-    """Return the looks with some of the seeds of a selection; none of runs under overrides."""
-    if selection.looks is not None and selection.looks.n_looks:
-        return []
-    seeds = set(selection.experiment.seeds)
+    """Return the looks with some of the seeds of a selection; none of runs under overrides.
+
+    Its own ``looks`` are none, since its intervals allow for them. Those of another plan are.
+    """
+    experiment = selection.experiment
     known = [] if selection.overrides else _read(_file(selection, results))
-    return [look for look in known if set(look) < seeds]
+    planned = sorted(experiment.seeds)
+    if experiment.looks and planned in known:
+        known = known[: known.index(planned)]
+    return sorted((look for look in known if set(look) < set(planned)), key=len)
 
 
 def note_look(selection: Selection, table: Table, results: Path) -> None:
@@ -79,10 +87,14 @@ def note_look(selection: Selection, table: Table, results: Path) -> None:
     assert table.results is not None, "it is the table of runs"
     compared = table.results.comparison(table.results.bleu)
     is_judged = compared and any(each.simultaneous for each in compared.differences.values())
-    file, seeds = _file(selection, results), sorted(selection.experiment.seeds)
-    known = _read(file)
-    if is_judged and not selection.overrides and seeds not in known:
-        write_whole(file, json.dumps([*known, seeds]) + "\n")
+    experiment, file = selection.experiment, _file(selection, results)
+    n_looks = table.results.looks.n_looks if table.results.looks else 0
+    known, new = _read(file), Looks()
+    for n in (len(experiment.seeds), *experiment.looks[:n_looks]):
+        if (look := sorted(experiment.seeds[:n])) not in [*known, *new]:
+            new.append(look)
+    if is_judged and not selection.overrides and new:
+        write_whole(file, json.dumps([*known, *new]) + "\n")
 
 
 def _file(selection: Selection, results: Path) -> Path:

@@ -71,7 +71,7 @@ def tabulate(
     results = Results.of(experiment, records, sentences or {})
     notes = list(footnotes(experiment, results))
     if looks:
-        notes.insert(0, _added_seeds(experiment.seeds, looks))
+        notes.insert(0, _added_seeds(experiment, looks))
     if trial:
         text = f"not the experiment as its file has it: {'; '.join(trial)}"
         notes.insert(0, Footnote("trial", text, is_vital=True))
@@ -117,15 +117,22 @@ def tabulate(
     )
 
 
-def _added_seeds(seeds: Sequence[int], looks: Sequence[Sequence[int]]) -> Footnote:
+def _added_seeds(experiment: Experiment, looks: Sequence[Sequence[int]]) -> Footnote:
     last = max(looks, key=len)
-    added = [seed for seed in seeds if seed not in last]
+    added = [seed for seed in experiment.seeds if seed not in last]
     earlier = "; ".join(listed(list(look)) for look in looks)
+    effect = (
+        f"if seeds are added until a difference is significant, up to {FALSE_IF_ADDED:.0%} of "
+        "tables have a false one, not 5%."
+    )
+    if experiment.looks:
+        effect = (
+            "the intervals hold for the looks of this plan; where a plan is extended until a "
+            "difference is significant, more than 5% of tables have a false one."
+        )
     return Footnote(
         "seeds added",
-        f"{listed(added)}, after a table with verdicts from seeds {earlier}: if seeds are added "
-        f"until a difference is significant, up to {FALSE_IF_ADDED:.0%} of tables have a false "
-        "one, not 5%.",
+        f"{listed(added)}, after a table with verdicts from seeds {earlier}: {effect}",
         is_vital=True,
     )
 

@@ -45,6 +45,28 @@ def test_a_table_says_that_it_has_seeds_which_an_earlier_one_had_not(tmp_path: P
     assert "seeds added" not in notes(api.report(file, results=results).table)
 
 
+def test_looks_that_are_planned_are_no_added_seeds(tmp_path: Path) -> None:
+    file = with_seeds(tmp_path / "pe.yaml", "[1, 2, 3]\nlooks: [2, 3]")
+    results = tmp_path / "results"
+    look(file)
+    assert not earlier_looks(look(file), results)
+    look(file, seeds=(1, 2))
+    assert "seeds added" not in notes(api.report(file, results=results).table)
+
+
+def test_a_plan_of_looks_that_was_dropped_or_extended_is_reported(tmp_path: Path) -> None:
+    file = with_seeds(tmp_path / "pe.yaml", "[1, 2, 3]\nlooks: [2, 3]")
+    results = tmp_path / "results"
+    look(file)
+    with_seeds(file, "[1, 2, 3]")
+    text = notes(api.report(file, results=results).table)["seeds added"]
+    assert text.startswith("3, after a table with verdicts from seeds 1, 2: if seeds are added")
+    with_seeds(file, "[1, 2, 3, 4]\nlooks: [2, 3, 4]")
+    look(file)
+    text = notes(api.report(file, results=results).table)["seeds added"]
+    assert text.startswith("4, after a table with verdicts from seeds 1, 2; 1, 2, 3: the intervals")
+
+
 def test_one_seed_and_runs_under_overrides_are_no_looks(tmp_path: Path) -> None:
     file, results = made_up_runs.finished(tmp_path), tmp_path / "results"
     look(file, seeds=(1,))
