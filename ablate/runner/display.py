@@ -110,7 +110,7 @@ class Display(ProgressListener):
                 self.failures.append((task, outcome))
             if task.round == 0 or not is_good:
                 text = f"{label(task)}: {outcome} ({format_duration(seconds)})"
-                self._say(text, "" if is_good else "red")
+                self._say(text if is_good else f"{text}; see {task.log}", "" if is_good else "red")
 
     def _say(self, text: str, style: str = "") -> None:
         """Print a line about tasks."""

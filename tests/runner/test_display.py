@@ -96,6 +96,14 @@ def test_what_is_printed_to_an_event_stream_is_a_remark() -> None:
     assert [events[1][key] for key in ("loss", "dev_nll", "step")] == [None, None, 3]
 
 
+def test_the_line_of_a_failure_names_the_log(watch: Clock, task: MakeTask) -> None:
+    display, job = PlainDisplay(_console(), watch), task("none")
+    display.started(job, CPU)
+    display.ended(job, "failed: ValueError: no luck", is_good=False)
+    expected = f"pe none seed 1: failed: ValueError: no luck (0:00); see {job.log}"
+    assert _text(display).splitlines()[-1] == expected
+
+
 def test_lines_tell_of_start_progress_and_end(watch: Clock, task: MakeTask) -> None:
     display = PlainDisplay(_console(), watch)
     job = task("none")
