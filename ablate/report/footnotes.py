@@ -65,8 +65,8 @@ def footnotes(experiment: Experiment, results: Results) -> Iterator[Footnote]:
 
 
 def execution(records: Records) -> Iterator[Footnote]:
-    """Yield which rows were not executed as requested: in micro-batches, or by another engine."""
-    for describe in (_micro_batching, _engine):
+    """Yield which rows were not executed as requested: micro-batches, engine, averaging."""
+    for describe in (_micro_batching, _engine, _averaging):
         rows = grouped(((row, describe(each)), seed) for (row, seed), each in records.items())
         for (row, text), seeds in rows.items():
             if text:
@@ -259,6 +259,19 @@ def _engine(record: Record) -> str:
     if measured != own:
         texts.append(f"speed and memory were measured with the {measured} engine")
     return "; ".join(texts)
+
+
+def _averaging(record: Record) -> str:
+    """Return how many snapshots fewer than asked for were averaged."""
+    average = record.get("spec", {}).get("training", {}).get("average", {})
+    asked = average.get("last") or average.get("best") or 1
+    n = len(record.get("train", {}).get("averaged_steps", ()))
+    if not 0 < n < asked:
+        return ""
+    return (
+        f"training made {counted(n, 'evaluation')}, so that the average is of {n} and not of "
+        f"{asked} snapshots (training.evaluate_every)"
+    )
 
 
 def _columns(results: Results) -> Iterator[Footnote]:

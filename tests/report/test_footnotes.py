@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from ablate.config import Experiment
 from ablate.config.choices import with_match
@@ -113,3 +114,29 @@ def test_they_name_rows_that_were_not_executed_as_was_asked_for(
     measured = "speed and memory were measured with the compile engine"
     assert f"eager engine, not compile: no luck; {measured}" in texts
     assert "tried in micro-batches 1/8 of the usual size too" in texts
+
+
+def test_they_say_that_fewer_snapshots_were_averaged_than_asked_for(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    def with_average(record: dict[str, Any], average: dict[str, Any], n: int) -> dict[str, Any]:
+        spec = {**record["spec"], "training": {**record["spec"]["training"], "average": average}}
+        steps = [20 * (at + 1) for at in range(n)]
+        return record | {"spec": spec, "train": record["train"] | {"averaged_steps": steps}}
+
+    for row, average, n in (
+        ("baseline", {"last": 3}, 3),
+        ("learned", {"last": 8}, 3),
+        ("literal", {"best": 2}, 1),
+        ("heads_1", {"ema": 0.99}, 1),
+    ):
+        for seed in experiment.seeds:
+            records[row, seed] = with_average(records[row, seed], average, n)
+    footnotes = tabulate(experiment, records).footnotes
+    averaged = {note.label: note for note in footnotes if "evaluation" in note.text}
+    assert list(averaged) == ["learned, seeds 1, 2, 3", "literal, seeds 1, 2, 3"]
+    assert averaged["learned, seeds 1, 2, 3"].is_vital
+    assert averaged["learned, seeds 1, 2, 3"].text.startswith(
+        "training made 3 evaluations, so that the average is of 3 and not of 8 snapshots"
+    )
+    assert "made 1 evaluation, so that the average is of 1 " in averaged[list(averaged)[1]].text
