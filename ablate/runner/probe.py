@@ -251,30 +251,27 @@ def budget(tasks: Sequence[Task], store: Store, probe_seconds: float | None) -> 
 
 
 def lacks_speed(task: Task, store: Store, device: Device) -> bool:
-    """Return whether a record lacks the speed that the same machine has measured since."""
-    record = store.load(task.key)
-    if record is None or record["status"] != "done" or "speed" in record:
+    """Return whether a record lacks the latest speed that the same machine has measured.
+
+    It may have been measured for another experiment with this run, or for the tuning of this one.
+    """
+    record, probe = store.load(task.key), store.load_probe(task.probe)
+    if record is None or record["status"] != "done" or probe is None:
         return False
-    return store.load_probe(task.probe) is not None and other_machine(record, device) is None
+    speed = record.get("speed")
+    sessions = {speed.get("session", ""), *speed.get("earlier", {})} if speed else set()
+    return probe.get("session", "") not in sessions and other_machine(record, device) is None
 
 
 def add_speeds(tasks: Iterable[Task], store: Store, device: Device) -> None:
     """Add measured speeds to the records that lack them."""
     for task in tasks:
         if lacks_speed(task, store, device):
-            _add_speed(task, store)
-
-
-def update_speeds(
-    tasks: Iterable[Task], attempts: Mapping[str, Task], store: Store, device: Device
-) -> None:
-    """Write speeds that were measured now into the records of earlier runs of the same machine."""
-    for task in tasks:
-        record, probe = store.load(task.key), store.load_probe(task.probe)
-        is_new = probe is not None and probe.get("session") == attempts[task.probe].session
-        is_done = record is not None and record["status"] == "done" and not task.fresh
-        if record is not None and is_done and is_new and other_machine(record, device) is None:
-            _add_speed(task, store)
+            with store.lock(task.key):
+                record = store.load(task.key)
+                if record is not None:  # which another call may have removed since
+                    sections = record_sections(store.load_probe(task.probe) or {})
+                    store.save({**record, **sections})
 
 
 def training_tokens(training: TrainingSpec, probe: Mapping[str, Any]) -> float:
@@ -340,10 +337,3 @@ def _probes(tasks: Iterable[Task]) -> dict[str, Task]:
         probe = replace(task, action="probe", key=task.probe, eager_key="")
         rows.setdefault(task.probe, probe)
     return rows
-
-
-def _add_speed(task: Task, store: Store) -> None:
-    with store.lock(task.key):
-        record = store.load(task.key)
-        if record is not None:  # which another call may have removed since
-            store.save({**record, **record_sections(store.load_probe(task.probe) or {})})

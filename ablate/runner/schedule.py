@@ -21,7 +21,6 @@ from ablate.runner.probe import (
     rounds_of,
     rows_to_probe,
     seconds_of,
-    update_speeds,
 )
 from ablate.runner.provenance import now
 from ablate.runner.run import micro_batching
@@ -87,7 +86,7 @@ def schedule(
         of_rows = [task for task in all_tasks if task.probe in probed]
         seconds = partial(budget, of_rows, store, limits.probe_seconds)
         attempts = measure_in_turns(rows, pool, listener, n_at_once, seconds)
-        update_speeds(of_rows, attempts, store, worker_slots[0])
+        add_speeds(of_rows, store, worker_slots[0])
 
         def as_probed(task: Task) -> Task:  # all seeds are executed as their row was probed
             attempt = attempts.get(task.probe)

@@ -30,7 +30,6 @@ from ablate.runner.probe import (
     probe_key,
     probe_one,
     sessions_of,
-    update_speeds,
 )
 from ablate.runner.task import Task, one_per_process
 from ablate.store import Store
@@ -185,13 +184,12 @@ def test_a_record_that_lacks_its_speed_gets_it(store: Store, task: MakeTask) -> 
         {"status": "diverged"},
         {"hardware": {"cpu": "another"}},
         {"versions": {"torch": "0.1"}},
-        {"speed": {"decode_sentences_per_second": 1.0}},
     ],
 )
 def test_other_records_keep_what_they_have(
     changes: dict[str, Any], store: Store, task: MakeTask
 ) -> None:
-    """Of runs that have not ended well, of other machines, and those that have a speed."""
+    """Of runs that have not ended well, and of other machines."""
     run = saved(task("row", key="0123456789abcdef"), store, **changes)
     store.save_probe(run.probe, {**MEASURED, "session": "now"})
     before = speed_of(run, store)
@@ -199,17 +197,18 @@ def test_other_records_keep_what_they_have(
     assert speed_of(run, store) == before
 
 
-def test_new_speeds_replace_those_of_earlier_runs(store: Store, task: MakeTask) -> None:
-    run = saved(task("row", key="0123456789abcdef"), store, speed={"session": "then"})
-    store.save_probe(run.probe, {**MEASURED, "session": "now"})
-    of_another = {run.probe: replace(run, session="another")}
-    update_speeds([run], of_another, store, CPU)
-    assert speed_of(run, store) == {"session": "then"}, "it was not measured in this call"
-    attempts = {run.probe: replace(run, session="now")}
-    update_speeds([replace(run, fresh=True)], attempts, store, CPU)
-    assert speed_of(run, store) == {"session": "then"}, "it will be trained again"
-    update_speeds([run], attempts, store, CPU)
-    assert speed_of(run, store) == {**MEASURED, "session": "now"}
+def test_new_speeds_replace_those_of_earlier_sessions(store: Store, task: MakeTask) -> None:
+    """Also if they were measured for another experiment, or for the tuning of this one."""
+    names = ("train_target_tokens_per_second", "decode_sentences_per_second")
+    rounds = {name: [1.0, 2.0] for name in names}
+    then = {"session": "then", "rounds": rounds}
+    run = saved(task("row", key="0123456789abcdef"), store, speed={**MEASURED, **then})
+    store.save_probe(run.probe, {**MEASURED, **then})
+    assert not lacks_speed(run, store, CPU)
+    now = {"session": "now", "rounds": rounds, "earlier": {"then": rounds}}
+    store.save_probe(run.probe, {**MEASURED, **now})
+    add_speeds([run], store, CPU)
+    assert speed_of(run, store) == {**MEASURED, **now}
 
 
 def test_a_probe_is_named_after_what_speed_depends_on() -> None:
