@@ -95,6 +95,7 @@ def runs(
         labels: only runs of ``experiment``, ``experiment:row`` or ``experiment:row:seed``, or,
             where a label is none of these, those whose hash begins so; all by default.
     """
+    _refuse_text(labels)
     unknown = next((status for status in statuses if status not in STATUSES), None)
     if unknown is not None:
         raise SpecError(no_such("status", unknown, STATUSES))
@@ -119,8 +120,10 @@ def remove(
     Labels are as for `runs`. A trial only returns what would be removed.
 
     Raises:
+        SpecError: if the labels are one text.
         StoreError: if a label fits no run; nothing is removed then.
     """
+    _refuse_text(labels)
     every_run, labelled = runs(results), set[str]()
     for label in labels:
         fitting = {run.run for run in _labelled(every_run, label)}
@@ -289,6 +292,12 @@ def _is_locked(file: str) -> bool:
     except OSError:
         return False
     return False
+
+
+def _refuse_text(labels: Collection[str]) -> None:
+    """Refuse one text, of which each character would be the beginning of a hash."""
+    if isinstance(labels, str):
+        raise SpecError(f"labels are a list, as in [{labels!r}]; this is a text")
 
 
 def _labelled(every_run: Sequence[StoredRun], label: str) -> list[StoredRun]:

@@ -232,6 +232,14 @@ def test_runs_are_removed_unless_a_label_fits_none(results: Path) -> None:
     assert [run.label for run in api.runs(results)] == ["e" * 16, "small:baseline:1"]
 
 
+def test_one_text_is_refused_as_labels(results: Path) -> None:
+    """Of the text each letter would be a label: the beginning of the hash of any run."""
+    for choose in (lambda: api.remove(results, "e" * 16), lambda: api.runs(results, labels="eee")):
+        with pytest.raises(SpecError, match=r"labels are a list, as in \['eee"):
+            choose()
+    assert len(api.runs(results)) == 4
+
+
 def test_what_is_at_work_stays(results: Path) -> None:
     with Store(results).lock("e" * 16):
         assert [run.run for run in api.runs(results) if run.is_at_work] == ["e" * 16]
