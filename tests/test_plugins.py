@@ -341,6 +341,15 @@ def test_a_task_carries_the_plugins_of_its_run_alone(mine: Path, tmp_path: Path)
     assert task.record("done")["plugins"] == [{"name": str(mine), "sha256": plugin.sha256}]
 
 
+def test_a_part_of_no_plugin_names_no_run() -> None:
+    """As one that is defined in a cell of a notebook, of which workers know nothing."""
+    exec(THEIRS, {"__name__": "a_notebook"})
+    message = r"scaling 'tenth' .* module a_notebook, which is no plugin: .*, my_scaling\.py, and"
+    with pytest.raises(PluginError, match=message):
+        name_of(spec_of(scaling="tenth"))
+    assert name_of(spec_of("learned"))
+
+
 def test_a_worker_runs_what_the_run_was_named_after(mine: Path, tmp_path: Path) -> None:
     with temporary_registrations():
         load_plugin(mine)

@@ -78,8 +78,7 @@ def _broken_parts(runs: Iterable[RunSpec]) -> list[str]:
 
 def _broken(entry: Entry) -> str:
     """Return the names of the contracts that a part of a plugin breaks, a line each."""
-    origin = entry.origin.identity if entry.origin else ""
-    key = digest([entry.slot, entry.name, repr(origin), code_digest()])[:32]
+    key = digest([entry.slot, entry.name, repr(entry.code), code_digest()])[:32]
 
     def test() -> str:
         return "\n".join(each.contract for each in check_part(entry) if not each.is_kept)

@@ -35,11 +35,10 @@ class _Identified:
 
     def __init__(self, choice: Choice) -> None:
         entry = lookup("metric", choice.name)
-        code = entry.origin.identity if entry.origin else ""
         plain = json.dumps(choice.model_dump(mode="json"), sort_keys=True)
         paths = [p for name in sorted(entry.file_paths) for p in _texts(choice.options[name])]
         self.choice, self.files = choice, ""
-        self.key = digest([plain, str(entry.version), code])[:16]
+        self.key = digest([plain, str(entry.version), entry.code])[:16]
         with suppress(OSError, ValueError):  # ValueError: a path with a NUL
             self.files = digest(sha256_of_file(Path(path)) for path in paths) if paths else ""
 

@@ -85,8 +85,12 @@ def files_of(run: RunSpec, corpus_fingerprint: str) -> dict[str, str]:
 
 
 def plugins_of(run: RunSpec) -> dict[str, Plugin]:
-    """Return the plugin of every part that comes from one, by the path of its choice."""
-    return {path: entry.origin for path, entry in plugin_parts(run).items() if entry.origin}
+    """Return the plugin of every part that comes from one, by the path of its choice.
+
+    Raises:
+        PluginError: if a part is neither of a plugin nor of this package.
+    """
+    return {path: entry.origin for path, entry in _parts(run) if entry.code and entry.origin}
 
 
 def plugin_parts(run: RunSpec) -> dict[str, Entry]:

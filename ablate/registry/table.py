@@ -131,6 +131,25 @@ class Entry:
     origin: Plugin | None = None  # the plugin it comes from; None for those of this package
 
     @property
+    def code(self) -> str:
+        """Return what stands for its code in the identity of results; empty if of this package.
+
+        Raises:
+            PluginError: if no plugin holds its code, as of a cell of a notebook.
+        """
+        if self.origin is not None:
+            return self.origin.identity
+        module = self.cls.__module__
+        if module.partition(".")[0] != __name__.partition(".")[0]:
+            raise PluginError(
+                f"{self.slot} {self.name!r} was registered by the module {module}, which is no "
+                "plugin: the hash of a run would not cover its code, and workers do not have it; "
+                f"write it into a file, my_{self.slot}.py, and load that with "
+                f"`ablate.registry.load_plugin('my_{self.slot}.py')`"
+            )
+        return ""
+
+    @property
     def doc(self) -> str:
         """Return the docstring of the class itself; empty, and not its contract's, without one."""
         return inspect.cleandoc(self.cls.__doc__ or "")

@@ -18,7 +18,7 @@ from ablate.errors import DataError, SpecError
 from ablate.hashing import sha256_of_file
 from ablate.parts.metric import Metric, UnavailableError
 from ablate.record import Scores
-from ablate.registry import build, choose
+from ablate.registry import PluginError, build, choose
 from ablate.store import Store
 from tests.made_up_runs import EXPERIMENT, finish
 from tests.registrations import temporary_registrations
@@ -61,6 +61,16 @@ def test_a_metric_of_ones_own_is_a_column_with_differences_and_no_new_run(path: 
     metrics = [json.loads(file.read_text()) for file in Path("results").glob("runs/*/metrics.json")]
     assert len(metrics) == 6
     assert {len(scores) for scores in metrics} == {len(made_up.SETS)}
+
+
+def test_a_metric_of_no_plugin_is_refused(path: Path) -> None:
+    """Its scores would be kept after its code has changed."""
+    translated(path, Path("results"))
+    text = Path("my_metric.py").read_text(encoding="utf-8").replace("my_metric", "in_a_cell")
+    exec(text, {"__name__": "a_notebook"})
+    path.write_text(f"{EXPERIMENT}metrics: in_a_cell\n", encoding="utf-8")
+    with pytest.raises(PluginError, match=r"metric 'in_a_cell' .* module a_notebook, which is no"):
+        api.report(path)
 
 
 def test_two_sets_of_results_are_compared_by_the_metrics_of_their_experiment(path: Path) -> None:
