@@ -14,12 +14,16 @@ from typing import Any
 
 import pytest
 
+from ablate import api
 from ablate.cli.app import app
 from ablate.config import RunSpec, identity
 from ablate.config.identity import plugins_of
+from ablate.errors import StoreError
+from ablate.record import SCHEMA
 from ablate.registry import Plugin, PluginError, adopt, load_plugin, lookup, plugins, slots
 from ablate.registry.plugins import load_installed
 from ablate.runner.task import Task
+from ablate.store import Store
 from tests.made_up_runs import BASE
 from tests.registrations import temporary_registrations
 
@@ -348,6 +352,17 @@ def test_a_part_of_no_plugin_names_no_run() -> None:
     with pytest.raises(PluginError, match=message):
         name_of(spec_of(scaling="tenth"))
     assert name_of(spec_of("learned"))
+
+
+def test_a_run_without_its_plugins_says_where_to_get_them(tmp_path: Path) -> None:
+    spec = spec_of("learned").model_dump(mode="json")
+    spec["model"]["position"] = {"name": "ramp"}
+    plugins = [{"name": name, "sha256": "0" * 64} for name in ("mine.py", "theirs-parts 1.2")]
+    run = {"schema": SCHEMA, "hash": "a" * 16, "status": "done", "error": None}
+    Store(tmp_path).save({**run, "spec": spec, "plugins": plugins})
+    hint = r"; give --plugin mine\.py and install theirs-parts 1\.2, with which it was trained$"
+    with pytest.raises(StoreError, match=hint):
+        api.load_run("a" * 16, results=tmp_path)
 
 
 def test_a_worker_runs_what_the_run_was_named_after(mine: Path, tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ from ablate.runner import devices
 from ablate.runner.check import bounded
 from ablate.store import Store, verify
 from ablate.training.engines import capturer_for, resolve
+from ablate.wording import and_list
 
 _BATCH = 256
 """Lines translated together, unless the user waits for each."""
@@ -221,8 +222,12 @@ def _spec(record: dict[str, Any], folder: Path) -> RunSpec:
         tree = parse(source_of("record", json.dumps(record["spec"]).encode()), [])
         assert tree is not None
         mistake = validated(RunSpec, tree, merge_schema())[1][0]
-        plugins = "".join(f" --plugin {plugin['name']}" for plugin in record.get("plugins", []))
-        hint = f"; give{plugins}, with which it was trained" if plugins else ""
+        plugins = [plugin["name"] for plugin in record.get("plugins", [])]
+        hints = [
+            f"give --plugin {name}" if name.endswith(".py") else f"install {name}"
+            for name in plugins
+        ]
+        hint = f"; {and_list(hints)}, with which it was trained" if hints else ""
         raise StoreError(f"{folder}: {mistake.path}: {mistake.reason}{hint}") from error
 
 
