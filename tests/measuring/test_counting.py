@@ -91,6 +91,13 @@ def test_nll_by_hand(batch_tokens: int) -> None:
     assert actual.of_sentences.tolist() == pytest.approx(of_sentences, abs=1e-4)
 
 
+def test_a_likelihood_in_bf16_is_near_that_in_fp32() -> None:
+    model, batches = fresh(run_spec()), Batches(pairs(20), 50, PAD)
+    wide, narrow = (likelihood(model, batches.in_order(), each).nll for each in ("fp32", "bf16"))
+    assert narrow != wide
+    assert narrow == pytest.approx(wide, rel=0.01)
+
+
 def test_the_transforms_of_a_stack_count_as_its_residual_scheme() -> None:
     """Weights of 1, 2, ..., n outputs in n layers, and of n + 1 at the end."""
     model = tiny(residual="dlcl", n_layers=2)

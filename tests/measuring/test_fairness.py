@@ -6,7 +6,7 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,16 @@ import pytest
 import torch
 
 from ablate.config import RunSpec
-from ablate.config.experiment import TrainingSpec
+from ablate.config.experiment import BatchBy, TrainingSpec
 from ablate.data.batches import Batch, Batches, Encoded
 from ablate.data.prepare import Prepared, prepare
 from ablate.data.sentences import Ragged
 from ablate.data.tokenizer import PAD
 from ablate.decoding import Search
-from ablate.measuring import Workload, count_flops, likelihood, perplexity, workload
+from ablate.measuring import Workload, count_flops, likelihood, perplexity, probe, workload
 from ablate.model import Transformer
+from ablate.training.engines import Eager
+from ablate.training.step import StepResult
 from tests.tiny import spec, tiny
 from tests.training.reversal import fresh, pairs, run_spec
 
@@ -41,7 +43,7 @@ assert "torch._inductor" not in sys.modules
 """
 
 
-def narrow(**training: int) -> RunSpec:
+def narrow(**training: int | str) -> RunSpec:
     """Return a run of about ten thousand weights."""
     return RunSpec.model_validate(
         {
@@ -80,6 +82,29 @@ def test_a_probed_step_accumulates_as_the_run_does(prepared: Prepared, accumulat
     assert len(work.steps) == max(1, 4 // accumulate)
     longest = {batch.tgt_out.size(1) for step in work.steps for batch in step}
     assert len(longest) > 1 or accumulate * len(work.steps) == 1
+
+
+def test_a_probed_step_has_the_precision_and_the_micro_batches_of_the_run(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: set[tuple[str, int]] = set()
+    step = Eager.step
+
+    def note(engine: Eager, batches: Sequence[Batch]) -> StepResult:
+        steps.add((engine.step_config.precision, len(batches)))
+        return step(engine, batches)
+
+    monkeypatch.setattr(Eager, "step", note)
+    probe(narrow(), prepared, CPU, "bf16", micro_batch_factor=2, seconds=0.0)
+    assert steps == {("bf16", 2)}
+
+
+@pytest.mark.parametrize("by", ["target", "source", "bucket"])
+def test_probed_batches_are_formed_as_those_of_the_run(prepared: Prepared, by: BatchBy) -> None:
+    work = Workload(narrow(batch_by=by), prepared, CPU)
+    of_run = Batches(prepared.train, 200, PAD, by=by).epoch(0, 0)
+    probed = {tuple(batch.index.tolist()) for step in [*work.steps, work.largest] for batch in step}
+    assert probed <= {tuple(rows.tolist()) for rows in of_run}
 
 
 def test_the_peak_is_that_of_the_largest_batch(prepared: Prepared) -> None:
