@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from ablate.parts.dims import Dims, Dropout, StackInfo
 from ablate.parts.position import Position
 from ablate.parts.scaling import Scaling
 from ablate.registry import build, choose, slots
+from tests.parts.tensors import close, numbers
 
 B, T, S = 2, 5, 7
 NO_DROPOUT = Dropout(attention=0.0, head=0.0)
@@ -24,7 +24,6 @@ PLAIN = [  # those that differ in their projections alone
     "full", "grouped_query", "head_scale", "latent", "multi_query", "per_head_shared",
     "talking_heads", "value_residual",
 ]  # fmt: skip
-assert_near = functools.partial(torch.testing.assert_close, atol=1e-12, rtol=0)
 
 
 def dims(**changes: int) -> Dims:
@@ -52,9 +51,7 @@ def context(mask: Tensor, memory: Tensor | None = None, **more: Any) -> Attentio
 
 
 def inputs() -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(1)
-    x = torch.randn(B, T, 24, generator=generator, dtype=torch.float64)
-    return x, torch.randn(B, S, 24, generator=generator, dtype=torch.float64)
+    return numbers(B, T, 24), numbers(B, S, 24, seed=2)
 
 
 def crossing() -> tuple[Tensor, AttentionContext]:
@@ -78,7 +75,7 @@ def test_kernel_equals_pytorchs(name: str, scaling: str) -> None:
     y = F.scaled_dot_product_attention(
         part.queries(x), k, v, attn_mask=mask, scale=1.0, enable_gqa=True
     )
-    assert_near(part(x, context(mask, memory)), joined(part, y))
+    close(part(x, context(mask, memory)), joined(part, y))
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -114,7 +111,7 @@ def test_a_query_without_allowed_keys_attends_to_all_equally(name: str) -> None:
     y = part(x, context(none_allowed, memory))
     _, v = part.keys_values(memory)
     mean = v.mean(dim=2, keepdim=True).repeat_interleave(4 // v.size(1), dim=1)
-    assert_near(y, joined(part, mean.expand(-1, -1, T, -1)))
+    close(y, joined(part, mean.expand(-1, -1, T, -1)))
 
 
 def test_the_softmax_of_bf16_is_taken_in_single_precision() -> None:
@@ -173,7 +170,7 @@ def test_a_cache_changes_nothing(name: str, position: str) -> None:
         where = torch.tensor([t]), torch.arange(t + 1)
         of_step = AttentionContext(mask, *where, encoding, cache=cache, layer=1)
         parts.append(part(x[:, t : t + 1], of_step))
-    assert_near(torch.cat(parts, dim=1), whole)
+    close(torch.cat(parts, dim=1), whole)
     assert [y.size(1) for y in cache.first(T)] == [part.n_kv_heads] * 2
 
 
@@ -265,10 +262,10 @@ def test_the_steps_of_the_kernel_have_their_order(name: str) -> None:
     previous_scores = [below]
     of_call = context(mask, position=probe, previous_scores=previous_scores, layer=layer)
     y, computed = joined(part, y), part(x, of_call)
-    assert_near(computed, y)
-    assert_near(previous_scores, [scores])
+    close(computed, y)
+    close(previous_scores, [scores])
     slope, trained = draw(*y.shape), [part.q.weight, part.k.weight, part.v.weight]
-    assert_near(
+    close(
         torch.autograd.grad((computed * slope).sum(), trained),
         torch.autograd.grad((y * slope).sum(), trained),
         atol=1e-9,
@@ -285,8 +282,8 @@ def test_dropout_of_weights_drops_single_weights(name: str) -> None:
     part.dropout.register_forward_hook(lambda _, before, after: tensors.extend((*before, after)))
     y = part.train()(x, of_call)
     before, after = tensors
-    assert_near(before, weights)
-    assert_near(y, joined(part, after @ v))
+    close(before, weights)
+    close(y, joined(part, after @ v))
     assert {round(f, 9) for f in (after / before).flatten().tolist()} == {0.0, 2.0}
     assert torch.equal(part.eval()(x, of_call), attention(name, dims())(x, of_call))
 
@@ -335,7 +332,7 @@ def test_shared_heads_are_full_attention_with_repeated_weights(
             weight = mine.weight.unflatten(0, (n_groups, width))[rows].flatten(0, 1)
             whole.weight.copy_(weight)
             whole.bias.copy_(mine.bias.unflatten(0, (n_groups, width))[rows].flatten())
-    assert_near(part(x, of_call), full(x, of_call))
+    close(part(x, of_call), full(x, of_call))
 
 
 @pytest.mark.parametrize(("other", "n_groups"), [("full", 4), ("multi_query", 1)])
@@ -358,7 +355,7 @@ def test_per_head_shared_is_full_with_block_diagonal_weights(scaling: str) -> No
             getattr(full, name).weight.copy_(torch.block_diag(*[one.weight] * 4))
             getattr(full, name).bias.copy_(one.bias.repeat(4))
         full.out.load_state_dict(shared.out.state_dict())
-    assert_near(shared(x, of_call), full(x, of_call))
+    close(shared(x, of_call), full(x, of_call))
     assert (
         sum(p.numel() for p in attention("per_head_shared", dims(), bias=False).parameters())
         == 3 * 6 * 6 + 24 * 24
@@ -370,5 +367,5 @@ def test_heads_are_neither_mixed_nor_scaled_at_first(name: str) -> None:
     part, full = attention(name, dims()), attention("full", dims())
     x, of_call = crossing()
     assert part.load_state_dict(full.state_dict(), strict=False).unexpected_keys == []
-    assert_near(part(x, of_call), full(x, of_call))
+    close(part(x, of_call), full(x, of_call))
     assert len([*part.parameters()]) > len([*full.parameters()]), "to be trained"

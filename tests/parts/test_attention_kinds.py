@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
@@ -15,11 +14,10 @@ from ablate.parts.attention import Attention, AttentionContext
 from ablate.parts.dims import Dims, Dropout
 from ablate.parts.scaling import Scaling
 from ablate.registry import RefusedError, build, choose
-from tests.parts.random_numbers import numbers
+from tests.parts.tensors import close, numbers
 from tests.tiny import accepted, ids, scrambled, tiny
 
 B, T, S, H = 2, 5, 7, 4
-assert_near = functools.partial(torch.testing.assert_close, atol=1e-12, rtol=0)
 
 
 def dims(**changes: int) -> Dims:
@@ -47,7 +45,7 @@ def context(layer: int = 0, **more: Any) -> AttentionContext:
     )
 
 
-def heads(part: Any, linear: Any, x: Tensor) -> Tensor:
+def heads(linear: Any, x: Tensor) -> Tensor:
     return linear(x).unflatten(-1, (H, -1)).transpose(1, 2)
 
 
@@ -56,7 +54,7 @@ def joined(part: Any, y: Tensor) -> Tensor:
 
 
 def scores_of(part: Any) -> Tensor:
-    q, k = heads(part, part.q, X), heads(part, part.k, MEMORY)
+    q, k = heads(part.q, X), heads(part.k, MEMORY)
     return q @ k.mT / part.q.out_features**0.5 * H**0.5
 
 
@@ -69,7 +67,7 @@ def weighted(part: Any, function: Any) -> Tensor:
             for t in range(T):
                 keys = MASK[t].nonzero()[:, 0]
                 weights[b, h, t, keys] = function(scores[b, h, t, keys], h)
-    return joined(part, weights @ heads(part, part.v, MEMORY))
+    return joined(part, weights @ heads(part.v, MEMORY))
 
 
 def root(scores: Tensor, power: int, factor: float) -> Tensor:
@@ -84,15 +82,15 @@ def root(scores: Tensor, power: int, factor: float) -> Tensor:
 
 def test_sink_is_pytorchs_with_one_more_key_without_a_value() -> None:
     part = attention("sink")
-    q, k, v = heads(part, part.q, X), heads(part, part.k, MEMORY), heads(part, part.v, MEMORY)
+    q, k, v = heads(part.q, X), heads(part.k, MEMORY), heads(part.v, MEMORY)
     k, v = (F.pad(y, (0, 0, 0, 1)) for y in (k, v))
     bias = F.pad(torch.zeros(T, S).double().masked_fill(~MASK, -math.inf), (0, 1))
     bias = bias.expand(B, H, T, S + 1).clone()
     bias[..., -1] = part.sink[:, None]
     y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
     computed, slope = part(X, context()), numbers(B, T, 24, seed=7)
-    assert_near(computed, joined(part, y))
-    assert_near(
+    close(computed, joined(part, y))
+    close(
         torch.autograd.grad((computed * slope).sum(), part.sink),
         torch.autograd.grad((joined(part, y) * slope).sum(), part.sink),
     )
@@ -101,7 +99,7 @@ def test_sink_is_pytorchs_with_one_more_key_without_a_value() -> None:
 def test_a_sink_takes_all_of_a_query_without_allowed_keys() -> None:
     part = attention("sink")
     nothing = AttentionContext(~MASK & MASK, torch.arange(T), torch.arange(S), memory=MEMORY)
-    assert_near(part(X, nothing), part.out.bias.expand(B, T, -1))
+    close(part(X, nothing), part.out.bias.expand(B, T, -1))
 
 
 def test_a_sink_starts_at_the_score_0() -> None:
@@ -113,21 +111,21 @@ def test_a_sink_starts_at_the_score_0() -> None:
 def test_sigmoid_by_hand() -> None:
     part = attention("sigmoid")
     expected = weighted(part, lambda s, _: 1 / (1 + (-s).exp() * len(s)))
-    assert_near(part(X, context()), expected)
+    close(part(X, context()), expected)
 
 
 def test_sigmoid_of_a_single_key() -> None:
     part, scores = attention("sigmoid"), numbers(1, H, 1, S, seed=5)
     alone = torch.arange(S) == 2
     weights = part.normalise(scores, alone)
-    assert_near(weights, torch.where(alone, scores.sigmoid(), 0.0))
+    close(weights, torch.where(alone, scores.sigmoid(), 0.0))
 
 
 @pytest.mark.parametrize(("name", "power", "factor"), [("sparsemax", 1, 1), ("entmax15", 2, 0.5)])
 def test_sparse_weights_by_bisection(name: str, power: int, factor: float) -> None:
     part = attention(name)
     expected = weighted(part, lambda s, _: root(s, power, factor))
-    assert_near(part(X, context()), expected, atol=1e-10)
+    close(part(X, context()), expected, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["sparsemax", "entmax15"])
@@ -138,7 +136,7 @@ def test_the_gradient_of_sparse_weights_is_that_of_its_closed_form(name: str, sc
     scores = (scale * numbers(3, 9, seed=5)).requires_grad_()
     slope = numbers(3, 9, seed=6)
     weights = part.normalise(scores, torch.ones(9, dtype=torch.bool))
-    assert_near(weights.sum(dim=-1), torch.ones(3).double(), atol=1e-9)
+    close(weights.sum(dim=-1), torch.ones(3).double(), atol=1e-9)
     (weights * slope).sum().backward()
     assert scores.grad is not None
     p = weights.detach()
@@ -179,13 +177,13 @@ def test_weights_of_bf16_scores_are_computed_in_single_precision(name: str) -> N
 def test_gates_are_of_every_element_and_made_from_the_query() -> None:
     part, full = attention("gated"), attention("full")
     full.load_state_dict({k: v for k, v in part.state_dict().items() if "gate" not in k})
-    y = scores_of(part).masked_fill(~MASK, -math.inf).softmax(dim=-1) @ heads(part, part.v, MEMORY)
+    y = scores_of(part).masked_fill(~MASK, -math.inf).softmax(dim=-1) @ heads(part.v, MEMORY)
     gates = 1 / (1 + (-part.gate(X)).exp())
-    assert_near(part(X, context()), part.out(y.transpose(1, 2).flatten(-2) * gates))
+    close(part(X, context()), part.out(y.transpose(1, 2).flatten(-2) * gates))
     with torch.no_grad():
         part.gate.weight.zero_()
         part.gate.bias.fill_(50.0)
-    assert_near(part(X, context()), full(X, context()))
+    close(part(X, context()), full(X, context()))
 
 
 def test_values_are_mixed_with_those_of_the_lowest_layer_in_self_attention() -> None:
@@ -194,16 +192,16 @@ def test_values_are_mixed_with_those_of_the_lowest_layer_in_self_attention() -> 
     where, everything = torch.arange(T), torch.ones(T, T, dtype=torch.bool)
     shared: list[Tensor] = []
     of_call = AttentionContext(everything, where, where, first_values=shared)
-    assert_near(part(X, of_call), full(X, of_call))
+    close(part(X, of_call), full(X, of_call))
     (lowest,) = shared
-    assert_near(lowest, heads(part, part.v, X))
+    close(lowest, heads(part.v, X))
     other = X.flip(1)
-    q, k, v = (heads(part, linear, other) for linear in (part.q, part.k, part.v))
+    q, k, v = (heads(linear, other) for linear in (part.q, part.k, part.v))
     y = F.scaled_dot_product_attention(q, k, 0.7 * v + 0.3 * lowest)
-    assert_near(part(other, of_call), joined(part, y))
+    close(part(other, of_call), joined(part, y))
     assert shared == [lowest]
     crossed = context(first_values=shared)
-    assert_near(part(X, crossed), full(X, crossed))
+    close(part(X, crossed), full(X, crossed))
 
 
 def test_the_layers_of_a_stack_share_the_lowest_values() -> None:
@@ -224,17 +222,17 @@ def test_differential_by_hand(layer: int) -> None:
     initial = {0: 0.2, 3: 0.8 - 0.6 * math.exp(-0.9)}[layer]
     (a1, b1), (a2, b2) = part.vectors
     share = (a1 @ b1).exp() - (a2 @ b2).exp() + initial
-    v = heads(part, part.v, MEMORY)
+    v = heads(part.v, MEMORY)
     maps = []
     for q, k in ((part.q, part.k), (part.second_q, part.second_k)):
-        scores = heads(part, q, X) @ heads(part, k, MEMORY).mT / 3**0.5
+        scores = heads(q, X) @ heads(k, MEMORY).mT / 3**0.5
         maps.append(scores.masked_fill(~MASK, -math.inf).softmax(dim=-1))
     y = (maps[0] - share * maps[1]) @ v
     y = y / (y.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt() * part.head_norm.weight
     expected, computed = joined(part, (1 - initial) * y), part(X, context(layer))
-    assert_near(computed, expected)
+    close(computed, expected)
     slope, trained = numbers(B, T, 24, seed=7), [part.vectors, part.second_q.weight]
-    assert_near(
+    close(
         torch.autograd.grad((computed * slope).sum(), trained),
         torch.autograd.grad((expected * slope).sum(), trained),
         atol=1e-10,
@@ -260,7 +258,7 @@ def test_latent_is_full_with_low_rank_keys_and_values(rank: int | None) -> None:
     assert part.compress.out_features == (rank or 24)
     c = part.compress(MEMORY)
     c = c / (c.square().mean(dim=-1, keepdim=True) + 1e-6).sqrt() * part.norm.weight
-    q, k, v = heads(part, part.q, X), heads(part, part.k, c), heads(part, part.v, c)
+    q, k, v = heads(part.q, X), heads(part.k, c), heads(part.v, c)
     y = F.scaled_dot_product_attention(q, k, v, attn_mask=MASK)
-    assert_near(part(X, context()), joined(part, y))
+    close(part(X, context()), joined(part, y))
     assert full.q.weight.shape == part.q.weight.shape

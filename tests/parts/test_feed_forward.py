@@ -14,6 +14,7 @@ from ablate.parts.dims import Dims
 from ablate.parts.dropout import ElementDropout
 from ablate.parts.feed_forward import AuxLosses, FeedForward, Gated, MixtureOfExperts, TwoLayer
 from ablate.registry import build, choose, lookup, slots
+from tests.parts.tensors import close, numbers
 
 B, T, D, H = 2, 5, 32, 48
 DIMS = Dims.model_validate({"d_model": D, "n_heads": 4, "max_len": 8})
@@ -36,11 +37,7 @@ def mixture(dropout: float = 0.0, **options: Any) -> MixtureOfExperts:
 
 @pytest.fixture
 def x() -> Tensor:
-    return torch.randn(B, T, D, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-
-
-def close(actual: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(actual, expected, atol=1e-12, rtol=1e-12)
+    return numbers(B, T, D, seed=0)
 
 
 def rectified(y: Tensor) -> Tensor:
@@ -234,8 +231,7 @@ def test_the_router_computes_in_single_precision_under_bf16(x: Tensor) -> None:
 
 def tokens_of(n_rows: int, n_tokens: int) -> tuple[Tensor, Tensor]:
     """Return tokens (B, T, D), and where they are no padding, (B, T)."""
-    generator = torch.Generator().manual_seed(3)
-    x = torch.randn(n_rows, n_tokens, D, generator=generator, dtype=torch.float64)
+    x = numbers(n_rows, n_tokens, D, seed=3)
     is_token = torch.ones(n_rows, n_tokens, dtype=torch.bool)
     is_token[-1, n_tokens // 2 :] = False
     return x, is_token

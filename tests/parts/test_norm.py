@@ -14,6 +14,7 @@ from ablate.parts.dims import Dims
 from ablate.parts.norm import AdaNorm, LayerNorm, Norm
 from ablate.parts.norm import ScaleNorm as Scale
 from ablate.registry import build, choose, slots
+from tests.parts.tensors import close, numbers
 
 D = 8
 NAMES = sorted(slots()["norm"])
@@ -39,8 +40,7 @@ def fresh(name: str, **options: Any) -> Norm:
 @pytest.fixture
 def x() -> Tensor:
     """Vectors that have neither mean 0 nor variance 1."""
-    generator = torch.Generator().manual_seed(0)
-    return 0.7 + 1.6 * torch.randn(3, 4, D, generator=generator, dtype=torch.float64)
+    return 0.7 + 1.6 * numbers(3, 4, D, seed=0)
 
 
 def mean(x: Tensor) -> Tensor:
@@ -50,10 +50,6 @@ def mean(x: Tensor) -> Tensor:
 def deviation(x: Tensor, lost: int) -> Tensor:
     """Return the sum of squares about the mean over D - ``lost``, rooted."""
     return ((x - mean(x)) ** 2).sum(dim=-1, keepdim=True).div(x.size(-1) - lost) ** 0.5
-
-
-def close(actual: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(actual, expected, atol=1e-12, rtol=1e-12)
 
 
 @pytest.mark.parametrize("eps", [1e-5, 0.3])

@@ -13,7 +13,7 @@ from torch import Tensor
 from ablate.parts.dims import Dims, Side, StackInfo
 from ablate.parts.position import Position
 from ablate.registry import RefusedError, build, choose
-from tests.parts.random_numbers import numbers
+from tests.parts.tensors import numbers
 from tests.tiny import tiny
 
 B, K, V = 2, 5, 3

@@ -19,6 +19,7 @@ from ablate.parts.norm import Norm
 from ablate.parts.residual import Calibration, NormMaker, Residual
 from ablate.parts.residual.streams import HyperConnections
 from ablate.registry import RefusedError, build, choose, lookup, slots
+from tests.parts.tensors import close, numbers
 
 D = 8
 DIMS = Dims.model_validate({"d_model": D, "n_heads": 2, "max_len": 4})
@@ -97,11 +98,7 @@ SIDES: tuple[Side, Side] = ("encoder", "decoder")
 
 @pytest.fixture
 def x() -> Tensor:
-    return torch.randn(3, 4, D, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-
-
-def close(actual: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(actual, expected, atol=1e-12, rtol=1e-12)
+    return numbers(3, 4, D, seed=0)
 
 
 def chain(step: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from ablate.parts.dims import Dims
 from ablate.parts.scaling import Scaling
 from ablate.registry import build, choose, slots
-from tests.parts.random_numbers import numbers
+from tests.parts.tensors import numbers
 
 B, H, G, T, S, K = 2, 4, 2, 5, 7, 10
 DIMS = Dims.model_validate({"d_model": 24, "n_heads": H, "max_len": 16, "d_k": K})
