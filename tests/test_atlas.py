@@ -5,8 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import atlas
+import atlas_page
 import pytest
 import yaml
+from atlas_page import Difference, agreement
 
 from ablate import config
 from ablate.analysis.statistics import Interval
@@ -14,12 +17,6 @@ from ablate.registry import slots
 from tests.browser import in_browser, needs_browser
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-import atlas  # noqa: E402
-import atlas_page  # noqa: E402
-from atlas_page import Difference, agreement  # noqa: E402
-
 EXPERIMENTS = ROOT / "experiments"
 SLOTS = {
     "atlas": (

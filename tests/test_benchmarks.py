@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import parts_cost
 import pytest
+import step_profile
 import torch
+import training_speed
+from peers.race import Contender, Entry, _combined
 from torch import Tensor, nn
 
 from ablate import measuring
 from ablate.runner import devices
 from ablate.runner.devices import Device
-
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-import parts_cost  # noqa: E402
-import step_profile  # noqa: E402
-import training_speed  # noqa: E402
-from peers.race import Contender, Entry, _combined  # noqa: E402
 
 
 class NoCounter(nullcontext[None]):

@@ -6,12 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import faults
 import pytest
 
 CHAOS = Path(__file__).parents[1] / "benchmarks" / "chaos.py"
-sys.path.insert(0, str(CHAOS.parent))
-
-import faults  # noqa: E402
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 

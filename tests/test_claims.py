@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -11,19 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pruning
 import pytest
 import yaml
-from scipy import stats
-
-from ablate import api, config
-from ablate.analysis.comparison import compare
-from tests import made_up_runs
-
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-import pruning  # noqa: E402
-from registered import (  # noqa: E402
+from registered import (
     FAILED,
     HELD,
     Claim,
@@ -36,6 +26,13 @@ from registered import (  # noqa: E402
     undetectable,
     verdict_of,
 )
+from scipy import stats
+
+from ablate import api, config
+from ablate.analysis.comparison import compare
+from tests import made_up_runs
+
+ROOT = Path(__file__).parents[1]
 
 REGISTRATIONS = registrations()
 CLAIMS = [claim for registration in REGISTRATIONS for claim in registration.claims]

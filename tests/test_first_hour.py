@@ -5,17 +5,20 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+from gpu import first_hour
+from gpu.script import Setting
+
+from ablate.registry import slots
+from tests.tiny import MODEL_SLOTS
 
 pytestmark = pytest.mark.e2e
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 HEAD = """\
 import json, os, sys
 
@@ -46,12 +49,7 @@ Ask = Callable[..., int]
 
 
 @pytest.fixture
-def first_hour(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    return importlib.import_module("benchmarks.gpu.first_hour")
-
-
-@pytest.fixture
-def ask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, first_hour: ModuleType) -> Ask:
+def ask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ask:
     scripts = tmp_path / "scripts"
     scripts.mkdir()
     (scripts / "__init__.py").touch()
@@ -68,9 +66,7 @@ def ask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, first_hour: ModuleType)
         monkeypatch.setattr(first_hour, "QUESTIONS", tuple(instances))
         output = ["--output", str(tmp_path / "answers")]
         monkeypatch.setattr(sys, "argv", ["first_hour", "--device", "cpu", *output, *words])
-        status = first_hour.main()
-        assert isinstance(status, int)
-        return status
+        return first_hour.main()
 
     return run
 
@@ -112,42 +108,28 @@ def test_what_is_answered_is_not_asked_again(ask: Ask, tmp_path: Path) -> None:
     assert _answer(tmp_path, "one")["settings"]["reduced"] is False
 
 
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return lambda name: importlib.import_module(f"gpu.{name}")
+def items_of(question: str) -> Mapping[str, Callable[[Setting], Any]]:
+    module: Any = importlib.import_module(f"gpu.{question}")
+    return module.items() if hasattr(module, "items") else module.ITEMS
 
 
-def test_every_question_has_a_script_and_the_script_has_items(
-    first_hour: ModuleType, script: Callable[[str], ModuleType]
-) -> None:
+def test_every_question_has_a_script_and_the_script_has_items() -> None:
     for question in first_hour.QUESTIONS:
-        module = script(question.name)
-        assert module.items() if hasattr(module, "items") else module.ITEMS
+        assert items_of(question.name)
 
 
-def test_every_registered_part_is_asked_about(script: Callable[[str], ModuleType]) -> None:
-    from ablate.registry import slots
-    from tests.tiny import MODEL_SLOTS
-
-    items = set(script("parts").items())
+def test_every_registered_part_is_asked_about() -> None:
+    items = items_of("parts").keys()
     for slot in (*MODEL_SLOTS, "objective", "optimizer"):
         assert {f"{slot}: {name}" for name in slots()[slot]} <= items
 
 
 @pytest.mark.parametrize("question", ["capture_rules", "pieces"])
 def test_a_cpu_can_be_asked_too(
-    question: str,
-    script: Callable[[str], ModuleType],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    question: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a capture does there is the work itself; what a rule expects of it holds."""
     monkeypatch.setattr(sys, "argv", ["x.py", "--device", "cpu"])
-    setting, module = (
-        script("script").Setting(torch.device("cpu"), True, tmp_path),
-        script(question),
-    )
-    items = module.items() if hasattr(module, "items") else module.ITEMS
-    for name, item in items.items():
+    setting = Setting(torch.device("cpu"), True, tmp_path)
+    for name, item in items_of(question).items():
         assert item(setting).line, name

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from argparse import Namespace
-from importlib import import_module
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import step_profile
+import training_speed
+from peers import ours, protocol
 
 from ablate.data.batches import Batches
 from ablate.data.tokenizer import PAD
@@ -18,20 +19,12 @@ from ablate.training.step import StepConfig, make_optimizer, set_lr
 from tests.fake_cuda import CudaMachine
 from tests.training.reversal import fresh, pairs, run_spec
 
-pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("_benchmarks")]
-
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-
-
-@pytest.fixture
-def _benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
+pytestmark = pytest.mark.e2e
 
 
 def test_a_profile_frees_no_gradient_that_a_graph_writes_to(
     machine: CudaMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    profile = import_module("step_profile")
     spec = run_spec(dropout=0.0)
     model = fresh(spec).to(machine.device).train()
     optimizer = make_optimizer(spec, model)
@@ -47,9 +40,9 @@ def test_a_profile_frees_no_gradient_that_a_graph_writes_to(
         n_captures.append(machine.n_captures)
         return []
 
-    monkeypatch.setattr(profile, "operations", steps)
-    monkeypatch.setattr(profile, "timed", lambda of_round, device: len(steps()) + 1)
-    measured = profile.measured(engine, some, n_cores=1, n_rounds=3)
+    monkeypatch.setattr(step_profile, "operations", steps)
+    monkeypatch.setattr(step_profile, "timed", lambda of_round, device: len(steps()) + 1)
+    measured = step_profile.measured(engine, some, n_cores=1, n_rounds=3)
     assert len(set(n_captures)) == 1, "all captures were made before the clock ran"
     assert measured.n_flops > 0
 
@@ -60,11 +53,6 @@ class EndError(Exception):
 
 @pytest.mark.parametrize("own_batches", [False, True])
 def test_our_rounds_are_replays(own_batches: bool, machine: CudaMachine) -> None:
-    ours, protocol, speed = (
-        import_module("peers.ours"),
-        import_module("peers.protocol"),
-        import_module("training_speed"),
-    )
     spec = run_spec(dropout=0.0, schedule={"name": "constant", "lr": 1e-3})
     of_epoch = Batches(pairs(), spec.training.batch_tokens, PAD, machine.device)
     steps = 4 if own_batches else of_epoch.n_per_epoch
@@ -77,7 +65,7 @@ def test_our_rounds_are_replays(own_batches: bool, machine: CudaMachine) -> None
         clip=1.0,
         lr=1e-3,
         steps=steps,
-        warm_up=speed.default_warm_up(options, of_epoch.n_per_epoch),
+        warm_up=training_speed.default_warm_up(options, of_epoch.n_per_epoch),
         batch_tokens=spec.training.batch_tokens,
         own_batches=own_batches,
     )
@@ -89,7 +77,7 @@ def test_our_rounds_are_replays(own_batches: bool, machine: CudaMachine) -> None
         if len(n_captures) == 3:
             raise EndError
 
-    session = SimpleNamespace(
+    session: Any = SimpleNamespace(
         job=SimpleNamespace(device=machine.device, options={"engine": "cuda_graph"}, seed=1),
         training=training,
         batches=lambda: [of_epoch.make(rows) for rows in of_epoch.epoch(1, 0)],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 import tarfile
 from collections import Counter
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+import instrument
 import pytest
 import typer
 
@@ -35,10 +35,6 @@ from ablate.parts.dims import Dims, Dropout
 from ablate.report.layout import FALSE_IF_ADDED
 from ablate.report.values import MINUS, NOTHING
 from tests.test_readme import PAGES, README, ROOT, committed, tables
-
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-import instrument
 
 TEXT = " ".join(f"{README} {PAGES['experiments']}".split())
 ROUNDED_UP = 0.1

@@ -6,11 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import speed_page
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-import speed_page  # noqa: E402
 
 
 def test_it_is_what_its_script_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

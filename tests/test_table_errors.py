@@ -8,27 +8,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sentence_errors
+import table_errors
 
 from ablate.analysis.comparison import compare
 from ablate.analysis.measures import comparisons
 from ablate.analysis.summary import summarise
 from ablate.measuring import SentenceStatistics
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-RESULTS = BENCHMARKS.parent / "results" / "benchmarks"
-
-
-@pytest.fixture
-def simulation(monkeypatch: pytest.MonkeyPatch) -> object:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    import table_errors
-
-    return table_errors
+ROOT = Path(__file__).parents[1]
+LOOKS = ROOT / "results" / "benchmarks" / "looks.json"
 
 
 @pytest.mark.parametrize("special", ["nothing", "spreads", "diverging", "missing"])
-def test_many_tables_at_once_are_judged_as_each_by_itself(simulation: object, special: str) -> None:
-    setting = simulation.Setting(  # type: ignore[attr-defined]
+def test_many_tables_at_once_are_judged_as_each_by_itself(special: str) -> None:
+    setting = table_errors.Setting(
         special,
         4,
         3,
@@ -37,7 +31,7 @@ def test_many_tables_at_once_are_judged_as_each_by_itself(simulation: object, sp
         n_missing=2 if special == "missing" else 0,
     )
     values = setting.draw(np.random.default_rng(1), 60)
-    judged = simulation.judge(values)  # type: ignore[attr-defined]
+    judged = table_errors.judge(values)
     for at, of_rows in enumerate(values):
         rows = {str(row): dict(enumerate(of_row)) for row, of_row in enumerate(of_rows.tolist())}
         done = {
@@ -61,11 +55,11 @@ def test_many_tables_at_once_are_judged_as_each_by_itself(simulation: object, sp
             assert judged.is_apart[at, row] == (each.method == "paired")
 
 
-def test_holm_is_the_textbooks(simulation: object) -> None:
+def test_holm_is_the_textbooks() -> None:
     """Of p values 0.01, 0.04, 0.03 and 0.005, the two least are below 0.05 / 4 and 0.05 / 3."""
     rng = np.random.default_rng(3)
     values = rng.normal(size=(80, 5, 4)) + np.array([0, 1, 2, 0, 3])[:, None]
-    actual = simulation._holm(values)  # type: ignore[attr-defined]
+    actual = table_errors._holm(values)
     for table, ours in zip(values, actual, strict=True):
         rows = {str(at): dict(enumerate(of_row)) for at, of_row in enumerate(table.tolist())}
         p = [compare({"0": rows["0"], row: rows[row]}).differences[row].p for row in list(rows)[1:]]
@@ -78,11 +72,8 @@ def test_holm_is_the_textbooks(simulation: object) -> None:
         assert ours.tolist() == expected
 
 
-def test_new_sentences_are_simulated_as_a_report_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_sentences_are_simulated_as_a_report_has_them() -> None:
     """A score that is a mean over sentences, as the NLL of sentences of one token each is."""
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    import sentence_errors
-
     scores = sentence_errors.draw(np.random.default_rng(1), n_seeds=3, shared=1.0)
     n_rows, n_seeds, n_sentences = scores.shape
     none = np.zeros((n_sentences, 0), dtype=np.int64)
@@ -107,8 +98,8 @@ def test_new_sentences_are_simulated_as_a_report_has_them(monkeypatch: pytest.Mo
 
 
 def test_the_page_has_the_numbers_of_the_simulated_looks() -> None:
-    record = json.loads((RESULTS / "looks.json").read_text(encoding="utf-8"))
-    page = (BENCHMARKS.parent / "docs" / "statistics.md").read_text(encoding="utf-8")
+    record = json.loads(LOOKS.read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "statistics.md").read_text(encoding="utf-8")
     for each in record["settings"]:
         shares = [f"{each[key]:.2%}" for key in ("wrong", "missed")]
         keys = ("decided", "decided_by_all_seeds", "runs")
