@@ -27,7 +27,7 @@ def compare(  # noqa: PLR0913 - one argument for every option of the command
     spec: Annotated[
         str | None,
         typer.Argument(
-            metavar="[SPEC]", help="The experiment to compare in two folders. Default: all runs."
+            metavar="SPEC", help="The experiment to compare in two folders. Default: all runs."
         ),
     ] = None,
     as_json: options.AsJson = False,

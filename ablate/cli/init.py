@@ -14,7 +14,7 @@ from ablate.cli.output import echo, echo_json
 @guarded
 def init(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="The name of the new experiment or part.")
+        str | None, typer.Argument(metavar="NAME", help="The name of the new experiment or part.")
     ] = None,
     part: Annotated[
         str | None, typer.Option(metavar="SLOT", help="Write a working part for this slot.")

@@ -17,11 +17,9 @@ from ablate.errors import SpecError
 def parts(  # noqa: PLR0913 - one argument for every option of the command
     slot: Annotated[
         str | None,
-        typer.Argument(metavar="[SLOT]", help="A slot, or the name of a part in any slot."),
+        typer.Argument(metavar="SLOT", help="A slot, or the name of a part in any slot."),
     ] = None,
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="A part of the slot.")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A part of the slot.")] = None,
     form: Annotated[
         Literal["terminal", "markdown", "json"],
         typer.Option("--format", help="The format of the output."),

@@ -79,6 +79,14 @@ def test_help_goes_to_standard_output(ablate: Ablate, words: list[str]) -> None:
     assert all(f"─ {name} ─" in done.stdout for name in ("Ray", "Slurm")) == (words[0] == "run")
 
 
+@pytest.mark.parametrize("command", ["init", "parts", "compare"])
+def test_an_argument_that_may_be_left_out_has_one_pair_of_brackets(
+    ablate: Ablate, command: str
+) -> None:
+    usage = ablate(command, "--help").stdout.partition("Usage:")[2].partition("\n")[0]
+    assert re.search(r" \[(NAME|SPEC)\]\s*$", usage), usage
+
+
 def test_parts_are_listed_with_their_sources_and_by_name(
     ablate: Ablate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
