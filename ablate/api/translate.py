@@ -121,12 +121,12 @@ class Translator:
         is_prompt: bool = False,
         warn: Callable[[str], None] = lambda _: None,
     ) -> Iterator[list[Translation]]:
-        """Yield the ``n_best`` best translations of every line, in order.
+        """Yield the ``n_best`` best translations of every line, in order; a text is one line.
 
         At a prompt the user waits for each, so lines are not batched. Of a line that is longer than
         the model allows, tokens beyond are not translated; ``warn`` is called with a sentence.
         """
-        rest, n_lines = iter(lines), 0
+        rest, n_lines = iter([lines] if isinstance(lines, str) else lines), 0
         max_len, decode = self._model.max_len, self.tokenizers.decode_tgt
         while batch := [line.strip() for line in islice(rest, 1 if is_prompt else _BATCH)]:
             sources = Ragged.of(self.tokenizers.encode_src(batch))
@@ -168,7 +168,8 @@ def translate(
     n_best: int = 1,
 ) -> list[list[Translation]]:
     """Return the ``n_best`` best translations of every line, as `Translator` makes them."""
-    return list(Translator(run, device=device, results=results, n_best=n_best).translate(lines))
+    translator = Translator(run, device=device, results=results, n_best=n_best)
+    return list(translator.translate(lines, warn=warnings.warn))
 
 
 def decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
@@ -265,9 +266,12 @@ class LoadedRun:
         self._translator = translator
 
     def translate(self, lines: str | Sequence[str]) -> list[str]:
-        """Return the translation of every line, by the search that the run was tested with."""
-        sources = [lines] if isinstance(lines, str) else lines
-        return [best[0].text for best in self._translator.translate(sources)]
+        """Return the translation of every line, by the search that the run was tested with.
+
+        Of a line that is longer than the model allows, the first tokens are translated, with a
+        warning.
+        """
+        return [best[0].text for best in self._translator.translate(lines, warn=warnings.warn)]
 
     def attention(self, source: str, target: str | None = None) -> list[AttentionMap]:
         """Return the attention weights of all sub-layers for one sentence.

@@ -79,6 +79,16 @@ def test_a_run_is_loaded_and_translates_as_it_did(study: ablate.Study) -> None:
     sources = list(translations["source"][:20])
     assert run.translate(sources) == list(translations["shaw:1"][:20])
     assert run.record["hash"] == study.records["shaw", 1]["hash"]
+    translated = api.translate("small:shaw:1", sources[0], results=study.store.results)
+    assert (
+        [best.text for (best,) in translated]
+        == run.translate(sources[0])
+        == [translations["shaw:1"][0]]
+    )
+    with pytest.warns(
+        UserWarning, match=r"line 1 has 100 tokens; only the first \d+ are translated"
+    ):
+        run.translate("ab " * 100)
 
 
 @pytest.mark.e2e
