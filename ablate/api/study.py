@@ -34,7 +34,8 @@ class Experiment:
     """An experiment written in Python: what a YAML file would hold.
 
     Every method returns a new experiment. The content is checked by the schema of the files, when
-    the experiment is run, planned or tabulated, and gives the same runs as its file.
+    the experiment is run, tabulated or hashed, and gives the same runs as its file: for other
+    functions of `ablate.api`, such as ``plan``, `save` it.
 
     Attributes:
         name: of the experiment, in tables and folders.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import re
 import subprocess
 import sys
@@ -440,5 +442,18 @@ def test_the_page_names_all_that_is_public() -> None:
         assert name == "__version__" or f"`ablate.{name}" in page, name
     for name in api.__all__:
         assert re.search(rf"`(ablate\.)?{name}\b", page), name
-    for block in page.split("```python\n")[1:]:
-        compile(block.split("```")[0], "docs/api.md", "exec")
+
+
+def test_the_code_of_the_page_uses_no_name_that_it_does_not_make() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+    code = "".join(block.split("```")[0] for block in page.split("```python\n")[1:])
+    nodes = list(ast.walk(ast.parse(code)))
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    made = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    made |= {
+        alias.name.split(".")[0]
+        for node in nodes
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    assert {node.id for node in names} - made - set(dir(builtins)) == set()
