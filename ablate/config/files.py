@@ -249,7 +249,7 @@ def prepared(root: Node, mistakes: list[Mistake]) -> Node:
         elif key == "plugins":
             _load_plugins(node, mistakes)
         elif key != "extends":
-            mistakes.append(Mistake(node.key, key, _unknown_at_the_top(key, known)))
+            mistakes.append(Mistake(node.key, key, unknown(key, known)))
     return replace(root, value=layer)
 
 
@@ -272,13 +272,6 @@ def _tune(node: Node, mistakes: list[Mistake]) -> dict[str, Node]:
         if k in TuneKeys.model_fields or _is_axis(k, item, mistakes)
     }
     return {"tune": replace(node, value=axes)}
-
-
-def _unknown_at_the_top(key: str, known: Sequence[str]) -> str:
-    head, dot, _ = key.partition(".")
-    if dot and head in known:
-        return f"dotted paths are for variants; at the top, write '{head}:' with the rest below it"
-    return unknown(key, known)
 
 
 def _section(node: Node, kind: str, mistakes: list[Mistake]) -> dict[str, Node]:

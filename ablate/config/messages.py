@@ -115,6 +115,9 @@ def unknown(key: str, known: Sequence[str], owner: str = "") -> str:
     """Return the sentence for an unknown key; ``owner`` is the part if it stands for an option."""
     if key == "<<":
         return "YAML 1.2 has no merge key; write out what it would add"
+    head, dot, _ = key.partition(".")
+    if dot and head in known:
+        return f"dotted paths are for rows; here, write '{head}:' with the rest below it"
     elsewhere = {} if owner else dict(_paths_to(key, merge_schema()))
     keys = [path for path, is_option in elsewhere.items() if not is_option]
     near = nearest(key, known)
