@@ -21,17 +21,18 @@ def test_the_loss_in_chunks_is_that_of_all_logits_at_once(
     """For every objective, with padding, with a loss of the model's own, for chunks of any size."""
     batch = some_batch()
     step_config = make_step_config(name)
-    whole = tiny(feed_forward=feed_forward).double()
+    whole = tiny(feed_forward=feed_forward).double().train()
     own: list[torch.Tensor] = []
     n = step_config.objective.n_passes
     logits = whole(batch.src.repeat(n, 1), batch.tgt_in.repeat(n, 1), own)
+    assert bool(own) == (feed_forward == "mixture_of_experts")
     loss = loss_of_sentences(step_config.objective, logits, batch.tgt_out.repeat(n, 1))
     added = sum(own, start=torch.zeros(())) * batch.n_tokens
     ((loss + added) / 7).backward()
     for n_fewest in (1, 5, 1000):
         monkeypatch.setattr(embedding_module, "_MIN_ROWS", n_fewest)
         monkeypatch.setattr(embedding_module, "_LOGITS_BYTES", {"cpu": 0})
-        chunked = tiny(feed_forward=feed_forward).double()
+        chunked = tiny(feed_forward=feed_forward).double().train()
         actual = forward_backward(chunked, step_config, StepInputs.of(batch, 7))
         torch.testing.assert_close(actual, torch.stack((loss, added.to(loss.dtype))).detach())
         for a, b in zip(chunked.parameters(), whole.parameters(), strict=True):
