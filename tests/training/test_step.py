@@ -71,6 +71,21 @@ def test_the_loads_of_a_step_are_those_of_all_its_batches() -> None:
     assert torch.equal(offsets[0], offsets[2])
 
 
+def test_losses_that_parts_add_weigh_the_same_in_graphs() -> None:
+    """With another number of tokens in each batch, and with losses divided by that of sentences."""
+    results: list[list[Tensor]] = []
+    for engine in (Eager, CudaGraph):
+        model = fresh(run_spec(dropout=0.0, feed_forward="mixture_of_experts")).train()
+        batches = Batches(pairs(n=32), 40, PAD)
+        chosen = [batches.make(rows) for rows in batches.epoch(0, 0)[:3]]
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        result = engine(model, make_step_config(loss_per="sentence"), optimizer).step(chosen)
+        results.append([result.aux_loss, result.gradient_norm, *model.parameters()])
+    assert len({batch.n_tokens for batch in chosen}) > 1
+    assert results[0][0] > 0
+    torch.testing.assert_close(results[1], results[0])
+
+
 def test_clipping_bounds_the_whole_gradient() -> None:
     before = fresh(run_spec(dropout=0.0))
     result, after = step(clip=0.01)
