@@ -83,17 +83,19 @@ def earlier_looks(selection: Selection, results: Path) -> Looks:
 
 
 def note_look(selection: Selection, table: Table, results: Path) -> None:
-    """Note the seeds of a table with verdicts."""
+    """Note the seeds of a table with verdicts, unless an earlier one had them and more."""
     assert table.results is not None, "it is the table of runs"
     compared = table.results.comparison(table.results.bleu)
     is_judged = compared and any(each.simultaneous for each in compared.differences.values())
     experiment, file = selection.experiment, _file(selection, results)
     n_looks = table.results.looks.n_looks if table.results.looks else 0
     known, new = _read(file), Looks()
+    has_more = any(set(experiment.seeds) < set(look) for look in known)
     for n in (len(experiment.seeds), *experiment.looks[:n_looks]):
         if (look := sorted(experiment.seeds[:n])) not in [*known, *new]:
             new.append(look)
-    if is_judged and not selection.overrides and new:
+    is_new = new and (experiment.looks or not has_more)
+    if is_judged and not selection.overrides and is_new:
         write_whole(file, json.dumps([*known, *new]) + "\n")
 
 

@@ -45,6 +45,13 @@ def test_a_table_says_that_it_has_seeds_which_an_earlier_one_had_not(tmp_path: P
     assert "seeds added" not in notes(api.report(file, results=results).table)
 
 
+def test_fewer_seeds_after_more_are_no_earlier_look(tmp_path: Path) -> None:
+    file, results = with_seeds(tmp_path / "pe.yaml", "[1, 2, 3]"), tmp_path / "results"
+    look(file)
+    look(file, seeds=(1, 2))
+    assert not earlier_looks(look(file), results)
+
+
 def test_looks_that_are_planned_are_no_added_seeds(tmp_path: Path) -> None:
     file = with_seeds(tmp_path / "pe.yaml", "[1, 2, 3]\nlooks: [2, 3]")
     results = tmp_path / "results"
