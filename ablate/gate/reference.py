@@ -155,7 +155,7 @@ class Reference(Head):
                 yield ("checks",), reason
         for name, check in self.checks.items():
             if self.blessed is None:
-                yield ("checks", name), f"has not been blessed; {BLESS_AGAIN}"
+                yield ("checks", name), "has not been blessed; bless the reference (--bless)"
             else:
                 yield from check.flaws(name, self.alpha_each)
 

@@ -276,7 +276,7 @@ def test_experiments_in_different_folders_have_references_of_their_own(
         ((*BLESS, "--junit", "x.xml"), "exclude each other"),
         (("--seeds", "1,x"), "seeds are whole numbers"),
         (("--set", "training.stps=3"), "did you mean 'steps'"),
-        (("--stored",), "has not been blessed"),
+        (("--stored",), r"has not been blessed; bless the reference \(--bless\)"),
         (("--device", "gpu"), "has not been blessed|no device"),
         (("--plugin", "missing.py"), r"missing\.py"),
         (("--no-probe", "--probe-seconds", "2"), "exclude each other"),
