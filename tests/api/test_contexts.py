@@ -9,6 +9,7 @@ import re
 import runpy
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -515,3 +516,15 @@ def test_a_row_may_be_decided_in_one_context_alone(tmp_path: Path) -> None:
     assert notes["seeds"] == "as many of each row as the looks of its context came to, 6 at most"
     assert "intervals of new seeds are as wide as those of the contexts on average" in notes["mean"]
     assert all(map(table.contexts.over["bleu"].get, ("none", "rms")))
+
+
+@pytest.mark.parametrize("width", [40, 60])
+def test_a_narrow_terminal_has_further_contexts_below_each_with_its_intervals(
+    spec: Path, width: int
+) -> None:
+    lines = render(reported(spec).table, "terminal", width).splitlines()
+    assert max(map(len, lines)) <= width
+    heads = [(line, detail) for line, detail in pairwise(lines) if "ΔBLEU" in detail]
+    assert re.findall(r"narrow|middle|wide", " ".join(line for line, _ in heads)) == NAMES
+    for line, detail in heads:
+        assert line.count("95% CI") >= detail.count("ΔBLEU")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -75,20 +75,25 @@ def _fitting(table: Table, width: int | None) -> Iterator[_Grid]:
 
 def _packed(table: Table, width: int) -> Iterator[_Grid]:
     """Yield the columns in their order in as few grids as hold them, an interval by its value."""
-    pairs: list[list[int]] = []
-    for at, column in list(enumerate(table.columns))[1:]:
-        if pairs and column.key.startswith(f"{table.columns[pairs[-1][0]].key}."):
-            pairs[-1].append(at)
-        else:
-            pairs.append([at])
     indices = [0]
-    for pair in pairs:
+    for pair in _pairs(table, range(1, len(table.columns))):
         grid = _Grid(table.only([*indices, *pair]), has_asides=False, fold=_FOLDS[0])
         if grid.width > width and len(indices) > 1:
             yield from _fitting(table.only(indices), width)
             indices = [0]
         indices += pair
     yield from _fitting(table.only(indices), width)
+
+
+def _pairs(table: Table, indices: Iterable[int]) -> list[list[int]]:
+    """Return columns, each value with its interval."""
+    pairs: list[list[int]] = []
+    for at in indices:
+        if pairs and table.columns[at].key.startswith(f"{table.columns[pairs[-1][0]].key}."):
+            pairs[-1].append(at)
+        else:
+            pairs.append([at])
+    return pairs
 
 
 @dataclass(frozen=True)
@@ -150,9 +155,9 @@ def _ever_narrower(table: Table) -> Iterator[_Grid]:
     while True:  # the columns of the highest rank go below; of one rank, the last number does
         numbers = [at for at in indices if table.columns[at].is_number]
         highest = max(table.columns[at].rank for at in indices)
-        going = {at for at in indices if highest and table.columns[at].rank == highest}
+        going = {at for at in indices if table.columns[at].rank == highest}
         if going >= set(numbers):
-            going = set(numbers[1:][-1:])  # the first number stays
+            going = set(chain(*_pairs(table, numbers)[1:][-1:]))  # the first number stays
         if not going:
             return
         indices = [index for index in indices if index not in going]
