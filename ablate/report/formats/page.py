@@ -156,7 +156,7 @@ def _table(table: Table) -> str:
 def _head(column: Column) -> str:
     face = ' class="n"' if column.is_number else ""
     detail = f" <small>{escape(column.detail)}</small>" if column.detail else ""
-    text = escape(column.header) or "row"
+    text = "row" if column.kind == "row" else escape(column.header)
     return f'<th role="columnheader" scope="col"{face}>{text}{detail}</th>'
 
 
