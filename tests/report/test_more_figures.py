@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import combinations, pairwise, product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import sacrebleu
+from matplotlib.text import Text
 
 from ablate.analysis.measures import Sentences
 from ablate.analysis.sentences import bleu
@@ -150,6 +151,19 @@ def test_costs_have_short_numbers_at_their_axes(
     assert all(0.5 < float(text) < 1 for text in times)
     assert {"200k", "500k"} <= set(parameters)
     assert not any("$" in text for text in parameters)
+
+
+def test_the_numbers_of_rows_that_cost_the_same_stand_apart(tmp_path: Path) -> None:
+    names = "".join(f"\n  row_{n}: {{model.dropout.residual: 0.{n:02}5}}" for n in range(1, 20))
+    experiment = made_up.experiment(tmp_path, f"{names}\n")
+    results = Results.of(experiment, made_up.records(experiment), {})
+    figure = drawn(draw_costs(results)).figure
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        numbers = [text for text in axes.texts if text.get_text().isdigit()]
+        assert len(numbers) == len(experiment.rows)
+        boxes = [Text.get_window_extent(text).shrunk(1, 0.8) for text in numbers]
+        assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
 
 
 def test_long_names_leave_the_panels_their_room(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator
@@ -28,7 +29,12 @@ from ablate.report.results import DECODE_SPEED, Results
 _LOGARITHMIC = 3.0  # ratio of the largest cost to the smallest from which on an axis has logs
 _LEAST_REACH = 0.05  # of an axis to each side, as a share of what is in its middle
 _MARGIN = 0.1  # of an axis to each side of its marks, for their numbers
-_CORNERS = ((8, 6), (-8, 6), (8, -6), (-8, -6))  # points from a mark to its number
+_APART = (11.0, 7.5)  # points between two numbers or marks side by side, or one below the other
+_PLACES = sorted(  # points from a mark to its number beside its bars, the nearest first
+    ((x * _APART[0], y * _APART[1] / 2) for x in (1, -1, 2, -2, 3, -3) for y in range(-23, 24, 2)),
+    key=lambda place: math.hypot(*place),
+)
+_NEAR = 14.0  # points from a mark to its number without a line between them
 _TITLE = "BLEU against what it costs"
 _TIME = "decoding, ms per sentence"
 _LEGEND = (
@@ -78,6 +84,9 @@ def draw_costs(results: Results) -> Drawing | None:
         listed.set(va="top", fontsize=_NAME_SIZE)
         has_hollow = any(point.has_diverged for points in panels.values() for point in points)
         add_legend(figure, f"{_LEGEND}; {_LEGEND_OF_DIVERGED}" if has_hollow else _LEGEND)
+        figure.draw_without_rendering()  # lays out the panels
+        for panel, points in zip(axes, panels.values(), strict=True):
+            _number(panel, points)
         numbers = [
             {"measure": title, **{k: v for k, v in vars(point).items() if k not in _NOT_NUMBERS}}
             for title, points in panels.items()
@@ -123,9 +132,6 @@ def _panel(axes: Axes, title: str, points: Sequence[_Point]) -> None:
             elinewidth=0.7,
             zorder=3,
         )
-        at, corner = (point.cost, point.bleu), _CORNERS[point.number % len(_CORNERS)]
-        number = axes.annotate(str(point.number), at, corner, textcoords="offset points")
-        number.set(ha="center", va="center", fontsize=7, color=INK)
     axes.margins(x=_MARGIN)
     costs = [point.cost for point in points]
     if min(costs) > 0 and max(costs) / min(costs) > _LOGARITHMIC:
@@ -141,6 +147,32 @@ def _panel(axes: Axes, title: str, points: Sequence[_Point]) -> None:
     axes.xaxis.set_major_formatter("{x:g}" if title == _TIME else EngFormatter(sep=""))
     axes.set_xlabel(title, color=SOFT)
     draw_grid(axes)
+
+
+def _number(axes: Axes, points: Sequence[_Point]) -> None:
+    """Write each row's number beside its mark where there is room, those of high BLEU first."""
+    to_points = 72 / axes.figure.dpi
+    (left, low), (right, high) = axes.get_window_extent().get_points() * to_points
+    ordered = sorted(points, key=lambda point: -point.bleu)
+    marks = axes.transData.transform([(point.cost, point.bleu) for point in ordered]) * to_points
+    taken = [*marks]
+
+    def has_room(x: float, y: float) -> bool:
+        is_apart = (np.abs(np.array(taken) - (x, y)) >= _APART).any(axis=1)
+        return left < x < right and low < y < high and bool(is_apart.all())
+
+    line = {"arrowstyle": "-", "color": SOFT, "linewidth": 0.4, "shrinkA": 0, "shrinkB": 0}
+    for point, mark in zip(ordered, marks, strict=True):
+        place = next((place for place in _PLACES if has_room(*(mark + place))), _PLACES[0])
+        taken.append(mark + place)
+        number = axes.annotate(
+            str(point.number),
+            (point.cost, point.bleu),
+            place,
+            textcoords="offset points",
+            arrowprops=line if math.hypot(*place) > _NEAR else None,
+        )
+        number.set(ha="center", va="center", fontsize=7, color=INK)
 
 
 def _front(axes: Axes, results: Results, metric: str, points: Sequence[_Point]) -> None:
