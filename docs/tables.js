@@ -1,21 +1,23 @@
-// Long tables of the site: a click on a heading sorts, a field above filters by words.
+// Long tables of the site: a click on a heading sorts, numbers from the largest; a field filters by words.
 const number = (text) => {
   const digits = text.replaceAll("\u2212", "-").replaceAll(",", "").match(/^[+-]?\d+(\.\d+)?/);
   return digits ? Number(digits[0]) : null;
 };
 
 const sortBy = (table, head) => {
-  const order = head.getAttribute("aria-sort") === "descending" ? "ascending" : "descending";
+  const body = table.tBodies[0];
+  const text = (row) => row.cells[head.cellIndex].textContent.trim();
+  const isNumeric = [...body.rows].map(text).every((each) => !each || number(each) !== null);
+  const orders = isNumeric ? ["descending", "ascending"] : ["ascending", "descending"];
+  const order = head.getAttribute("aria-sort") === orders[0] ? orders[1] : orders[0];
   for (const each of table.tHead.rows[0].cells) each.removeAttribute("aria-sort");
   head.setAttribute("aria-sort", order);
   const sign = order === "descending" ? -1 : 1;
-  const text = (row) => row.cells[head.cellIndex].textContent.trim();
   const compare = (a, b) => {
     if (!a || !b) return !a - !b; // what is empty comes last
     const [x, y] = [number(a), number(b)];
     return sign * (x === null || y === null ? a.localeCompare(b) : x - y);
   };
-  const body = table.tBodies[0];
   body.append(...[...body.rows].sort((a, b) => compare(text(a), text(b))));
 };
 

@@ -180,7 +180,7 @@ def test_the_page_is_sorted_and_filtered_in_a_browser(tmp_path: Path) -> None:
     )
     added = atlas_page.added(lines)
     assert added[orders["costs"][0]][0] == max(n for n, _ in added.values())
-    assert orders["byName"] == sorted(orders["byName"], reverse=True)
+    assert orders["byName"] == sorted(orders["byName"])
     assert sorted(orders["filtered"]) == sorted(
         row for row in rows if row.startswith("position ") and rows[row].verdict == "better"
     )
