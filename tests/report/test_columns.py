@@ -8,21 +8,24 @@ import json
 import math
 import re
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from scipy import stats
 
 from ablate.analysis.measures import comparisons
+from ablate.analysis.statistics import Interval
 from ablate.analysis.summary import STATUSES, TRAIN_FLOPS, summarise
 from ablate.config import Experiment
 from ablate.report import FORMATS, Table, render, tabulate
-from ablate.report.columns import PARTIAL
-from ablate.report.values import NOTHING, TIMES, signed
+from ablate.report.columns import PARTIAL, more
+from ablate.report.values import MINUS, NOTHING, TIMES, signed
 from tests.report import made_up
 from tests.report.made_up import notes, texts
 
 SEEDS = (1, 2, 3)
-TRAIN = "train_target_tokens_per_second"
+TRAIN, DECODE = "train_target_tokens_per_second", "decode_sentences_per_second"
 
 
 def keys(of: Table | None) -> list[str]:
@@ -84,6 +87,23 @@ def test_every_number_is_the_analysis(
     loss = [actual["test.test.nll"].differences[name].estimate for name in names[1:]]
     deltas = [signed(each or 0, 3) for each in loss]
     assert texts(whole, "test.test.nll.difference")[1:] == deltas
+    peaks = [each.metrics["memory.train_peak_mib"].mean for each in summaries]
+    assert texts(whole, "memory.train_peak_mib") == [f"{peak:.0f}" for peak in peaks]
+
+
+def test_intervals_for_new_sentences_have_a_column_of_their_own(whole: Table) -> None:
+    assert whole.results is not None
+    bleu = "test.test.bleu"
+    compared = whole.results.comparisons[bleu]
+    wider = {
+        row: replace(each, with_sentences=Interval(-9.0, 9.0 + n))
+        for n, (row, each) in enumerate(compared.differences.items())
+    }
+    comparisons = {**whole.results.comparisons, bleu: replace(compared, differences=wider)}
+    blocks = more(replace(whole.results, comparisons=comparisons))
+    (cells,) = [cells for head, cells in blocks if head.key == f"{bleu}.difference.with_sentences"]
+    expected = ["", *(f"[{MINUS}9.0, +{high}]" for high in ("9.0", "10.0", "11.0"))]
+    assert [cell.text for cell in cells] == expected
 
 
 @pytest.mark.parametrize("key", ["test.test.perplexity", "dev.perplexity"])
@@ -160,9 +180,11 @@ def test_where_tokenizers_differ_losses_are_per_character_and_those_per_token_no
         assert texts(narang, key)[1] == f"{estimate.mean:.3f}{mark} (±{estimate.sd:.3f})"
 
 
-def _turns(records: made_up.Records, row: str, *speeds: float, session: str = "a") -> None:
-    """Let a row have taken turns at these speeds of training, and a tenth of them in decoding."""
-    rounds = {TRAIN: list(speeds), "decode_sentences_per_second": [each / 10 for each in speeds]}
+def _turns(
+    records: made_up.Records, row: str, *speeds: float, session: str = "a", share: float = 0.1
+) -> None:
+    """Let a row have taken turns at these speeds of training, and a share of them in decoding."""
+    rounds = {TRAIN: list(speeds), DECODE: [each * share for each in speeds]}
     medians = {name: statistics.median(values) for name, values in rounds.items()}
     for (name, _), record in records.items():
         if name == row:
@@ -175,17 +197,33 @@ def test_ratios_of_speeds_are_those_of_rows_that_took_turns(
     _turns(records, "baseline", 1000.0, 2000.0, 1500.0)
     _turns(records, "learned", 500.0, 1000.0, 750.0)
     _turns(records, "literal", 500.0, 1100.0, 900.0, session="b")
-    _turns(records, "heads_1", 3000.0, 4000.0)
+    _turns(records, "heads_1", 3000.0, 4000.0, share=0.4)
     laid_out = tabulate(experiment, records)
-    cells = texts(laid_out, f"speed.{TRAIN}")
-    assert cells[:3] == ["1.00", "0.50 (0.50 to 0.50)", NOTHING]
-    assert cells[3].startswith("2.45 (")
+    logs = [math.log(3), math.log(2)]
+    half = stats.t.ppf(0.975, 1) * statistics.stdev(logs) / math.sqrt(2)
+    for key, factor in ((TRAIN, 1), (DECODE, 4)):
+        cells = texts(laid_out, f"speed.{key}")
+        assert cells[:3] == ["1.00", "0.50 (0.50 to 0.50)", NOTHING]
+        middle, low, high = (factor * math.sqrt(6) * math.exp(by) for by in (0, -half, half))
+        assert cells[3] == f"{middle:.2f} ({low:.2f} to {high:.2f})"
     assert "1,500 target tokens and 150 sentences per second" in notes(laid_out)["columns"]
     assert "median polish of 3 rounds" in notes(laid_out)["columns"]
     text = "literal: not measured by turns with the baseline"
     assert notes(laid_out)["speed"].startswith(text)
     alone = {key: record for key, record in records.items() if key[0] != "baseline"}
     assert "speed" not in notes(tabulate(experiment, alone))
+
+
+def test_a_speed_without_rounds_is_compared_as_it_is(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    for (row, _), record in records.items():
+        record["speed"] = {TRAIN: 1000.0 if row == "baseline" else 2400.0}
+        record["train"] = {"steps": 10, "target_tokens": 4000}
+    key = f"speed.{TRAIN}"
+    assert texts(tabulate(experiment, records), key) == ["1.00", *["2.40"] * 3]
+    per_second = texts(tabulate(experiment, records, layout="narang"), key)
+    assert per_second == ["2.50", *["6.00"] * 3]
 
 
 def test_large_numbers_get_a_larger_unit(experiment: Experiment, records: made_up.Records) -> None:
