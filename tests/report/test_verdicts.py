@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 
 from ablate.analysis.comparison import Comparison
+from ablate.analysis.ranking import discoveries, selection_bias
 from ablate.analysis.statistics import Interval
 from ablate.config import Experiment, load
 from ablate.report import Table, tabulate
@@ -85,19 +85,26 @@ def test_a_table_of_many_rows_says_the_selection_bias_of_its_best_rows(tmp_path:
     variants = "".join(f"  {n}: {{training.steps: {100 + n}}}\n" for n in range(20))
     file = tmp_path / "many.yaml"
     file.write_text(f"{made_up.HEAD}seeds: [1, 2, 3]\nvariants:\n{variants}", encoding="utf-8")
-    experiment, rng = load(file), np.random.default_rng(1)
+    experiment, rng = load(file), np.random.default_rng(2)
     records = {
         (row.name, seed): made_up.record("a", seed) for row in experiment.rows for seed in SEEDS
     }
     for number, row in enumerate(experiment.rows):
         for seed in SEEDS:
-            bleu = 30.0 + 2.5 * (number > 10) + rng.normal()
+            bleu = 30.0 + 2.5 * (number > 10) - 5.0 * (number in (1, 2)) + rng.normal()
             records[row.name, seed]["test"]["test"]["bleu"] = bleu
-    found = notes(tabulate(experiment, records))
-    assert re.search(r"\d rows can be called better and \d worse", found["false discoveries"])
-    assert re.match(
-        r"the differences of the \d+ best rows are 0\.\d\d BLEU", found["winner's curse"]
-    )
+    table = tabulate(experiment, records)
+    footnotes, rows = notes(table), discoveries(bleu_of(table))
+    n_better = sum(int(row) >= 10 for row in rows)
+    n_worse = len(rows) - n_better
+    assert n_better > n_worse > 0
+    text = f"{n_better} rows can be called better and {n_worse} worse."
+    assert footnotes["false discoveries"].endswith(text)
+    n_best = [cell.value for cell in table.column("verdict")].count("better")
+    assert table.results is not None
+    bias = selection_bias(table.results.values("test.test.bleu"), n_best)
+    text = f"the differences of the {n_best} best rows are {bias:.2f} BLEU lower"
+    assert footnotes["winner's curse"].startswith(text)
     few = replace(experiment, rows=experiment.rows[:20])
     looks = replace(experiment, looks=(2, 3))  # which end the seeds of the best rows
     for other in (few, looks):
@@ -166,6 +173,18 @@ def test_a_row_that_diverged_has_no_interval_and_the_seeds_that_it_won(
     assert footnote.startswith("learned: a row with diverged seeds has no")
     assert "A marked difference counts a divergence as 0" in footnote
     assert footnote.endswith("the verdict is how many seeds the row won of those that both have.")
+
+
+def test_differences_that_are_fitted_where_a_seed_is_missing_are_said_to_be(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    def is_said(some: made_up.Records) -> bool:
+        return "by least squares" in notes(tabulate(experiment, some))["†"]
+
+    for row in ("literal", "baseline"):  # beside which all rows are fitted
+        assert is_said({run: record for run, record in records.items() if run != (row, 2)})
+    records["learned", 3] = made_up.without_result("diverged", "NaN", "learned", 3)
+    assert not is_said(records)
 
 
 def _spread(records: made_up.Records, metric: str, row: str, own: Sequence[float]) -> None:
@@ -255,7 +274,9 @@ def test_the_first_footnotes_say_how_to_read_the_table(
     text = notes(whole)["intervals"]
     assert "all 3 of a column hold together" in text
     assert "each row's variance moderated by the pooled one, Dunnett's distribution" in text
-    assert f"± {compared.sd:.2f} BLEU" in text
+    assert whole.results is not None
+    assert (loss := whole.results.comparison("test.test.nll")) is not None
+    assert f"± {compared.sd:.2f} BLEU and ± {loss.sd:.3f} nats" in text
     assert "6 degrees of freedom" in text
     assert (found := compared.detectable) is not None
     assert f"a true difference of {found.low:.1f} to {found.high:.1f} BLEU" in text
@@ -268,6 +289,21 @@ def test_the_first_footnotes_say_how_to_read_the_table(
     text = notes(partial)["intervals"]
     assert text.startswith("95% CI: all of a column hold together with that probability")
     assert f"of {least.low:.1f} to {least.high:.1f} BLEU" in text
+
+
+def test_where_the_baseline_has_hardly_learned_that_and_its_score_are_said(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    """Below twice the band of 1 BLEU a row has too little to lose."""
+    for bleu, is_said in ((1.9, True), (2.1, False)):
+        for (row, seed), record in records.items():
+            record["test"]["test"]["bleu"] = bleu + 0.01 * math.cos(len(row) + seed * math.tau / 3)
+        table = tabulate(experiment, records)
+        of_baseline = f", of which the baseline has too little to lose ({bleu})" * is_said
+        assert table.conclusion.startswith(f"By BLEU on test{of_baseline}, ")
+        assert ("hardly learned" in notes(table)["verdict"]) == is_said
+        verdict = "cannot tell" if is_said else "no difference"
+        assert texts(table, "verdict")[1:] == [verdict] * 3
 
 
 def test_an_experiment_without_variants_has_nothing_to_compare(tmp_path: Path) -> None:
