@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ablate.config import Experiment
 from ablate.config.choices import with_match
 from ablate.report import Table, tabulate
+from ablate.report.values import MINUS
 from ablate.wording import and_list
 from tests.report import made_up
 from tests.report.made_up import notes
@@ -59,6 +62,30 @@ def test_rows_to_be_matched_are_not_said_to_be_within_the_tolerance(tmp_path: Pa
         missing = [row for row, value in values.items() if value is None]
         footnote = notes(tabulate(with_match(experiment, values), {}))["matched"]
         assert footnote.endswith(f"was solved for {text}; not done yet: {and_list(missing)}")
+
+
+@pytest.mark.parametrize(
+    ("on", "tolerance", "beyond"),
+    [
+        ("params", "2%", "learned: parameters +2.5%"),
+        ("params", "3%", None),
+        ("flops", "2%", f"literal: training FLOPs {MINUS}10.0%"),
+    ],
+)
+def test_rows_that_are_not_matched_as_trained_are_named(
+    on: str, tolerance: str, beyond: str | None, tmp_path: Path
+) -> None:
+    match = (
+        f"{{on: {on}, via: model.feed_forward.d_ff, tolerance: {tolerance}, exclude: [heads_1]}}"
+    )
+    experiment = made_up.experiment(tmp_path, head=f"match: {match}\n{made_up.HEAD}")
+    records = made_up.records(experiment)
+    for seed in experiment.seeds:
+        records["literal", seed]["flops"] = {"train_per_target_token": 0.9e6}
+        records["heads_1", seed]["flops"] = {"train_per_target_token": 2e6}
+    footnotes = notes(tabulate(with_match(experiment, {"learned": 40}), records))
+    assert f" equal the baseline's within {tolerance}: " in footnotes["matched"]
+    assert footnotes.get("not matched as trained") == beyond
 
 
 def test_records_that_differ_are_told_apart(
