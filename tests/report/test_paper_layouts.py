@@ -59,6 +59,23 @@ def test_only_changed_cells_are_filled_in_the_paper_s_words(vaswani: Table) -> N
     assert [c.value for c in vaswani.column(heads["position"])][1:] == ["", "", "learned"]
 
 
+def test_perplexities_are_those_of_dev_and_stand_beside_the_published(tmp_path: Path) -> None:
+    published = "published: {source: them, rows: {baseline: {ppl: 4.92, bleu: 25.8}}}"
+    table = laid_out(
+        made_up.experiment(tmp_path, MIXED, head=made_up.HEAD + published + "\n"), "vaswani"
+    )
+    summary = table.lines[0].summary
+    measured = {"dev.perplexity": 2, "test.test.bleu": 1}
+    ppl, bleu = (f"{summary.metrics[key].mean:.{n}f}" for key, n in measured.items())
+    first = {c.key: cell.value for c, cell in zip(table.columns, table.lines[0].cells, strict=True)}
+    assert list(first.items())[-5:-1] == [
+        ("dev.perplexity", ppl),
+        ("published.ppl", "4.92"),
+        ("test.test.bleu", bleu),
+        ("published.bleu", "25.8"),
+    ]
+
+
 def test_letters_in_the_names_are_the_groups() -> None:
     whole = laid_out(load(STUDIES / "vaswani_table3.yaml"), "vaswani")
     names = [cell.value for cell in whole.column("row")]
