@@ -21,6 +21,7 @@ from ablate.data.corpus import Corpus
 from ablate.errors import SpecError, StoreError
 from ablate.registry import Choice, build
 from ablate.report import write_tables
+from ablate.report.values import interval_text, signed
 from ablate.store import Store
 from tests.made_up_runs import EXPERIMENT, finish
 
@@ -47,6 +48,10 @@ def change(results: Path, row: str, edit: Callable[[dict[str, Any]], None]) -> N
 
 def _better(record: dict[str, Any]) -> None:
     record["test"]["test"]["bleu"] += GAINS[record["seed"]]
+    record["params"]["total"] = record["params"]["total"] * 5 // 4
+    record["speed"]["train_target_tokens_per_second"] *= 2
+    record["speed"]["decode_sentences_per_second"] *= 4
+    record["memory"]["train_peak_mib"] *= 1.5
     record["git"] = {"commit": "feed" * 10, "is_clean": True}
     record["corpus"] = {**record["corpus"], "n_train": 7}
 
@@ -118,6 +123,18 @@ def test_a_change_of_one_row_is_told_from_the_equal_ones(
     assert "spec, all rows" not in footnotes
     assert "baseline and none: equal to the last bit" in compared.table().conclusion
     assert footnotes["Δ"].endswith("equal: the scores do not differ in any bit")
+    table = compared.table()
+    of_rows = {
+        column.header: [cell.value for cell in table.column(column.key)[1:]]
+        for column in table.columns
+        if column.key.startswith(("params", "speed", "memory"))
+    }
+    assert of_rows == {
+        "params": ["=", "+25.0%"],
+        "train": ["1.00", "2.00"],
+        "decode": ["1.00", "4.00"],
+        "memory": ["1.00", "1.50"],
+    }
 
 
 def test_between_tokenizers_losses_are_compared_per_character(
@@ -194,8 +211,10 @@ def test_what_shares_a_name_alone_is_matched_last(spec: Path, before: Path, tmp_
 
 def test_experiments_are_compared_in_one_folder(spec: Path, before: Path) -> None:
     other = spec.with_name("other.yaml")
-    store_runs(other, before, THREE.replace("  none: {model.position: none}\n", ""))
+    text = THREE.replace("  none: {model.position: none}\n", "")
+    store_runs(other, before, f"{text}negligible: {{bleu: 3}}\n")
     compared = api.compare(spec, other, results=before)
+    assert compared.negligible.bleu == 3, "the later experiment's"
     assert [row.names[0] for row in compared.rows] == ["baseline", "rms"]
     assert compared.unmatched == (["none"], [])
     assert [row.shifts["test.test.bleu"].method for row in compared.rows] == ["equal", "equal"]
@@ -238,26 +257,59 @@ def test_a_row_that_diverged_with_some_seeds_has_no_interval(
     assert compared.rows[1].shifts["test.test.bleu"].method == "equal"
 
 
-def test_the_formats_hold_the_same_numbers(before: Path, after: Path, spec: Path) -> None:
-    compared = api.compare(before, after, spec)
-    plain = json.loads(compared.text("json"))
-    lines = list(csv.DictReader(io.StringIO(compared.text("csv"))))
-    for row, as_json in zip(compared.rows, plain["rows"], strict=True):
+@pytest.fixture
+def moved(before: Path, after: Path, spec: Path) -> api.Compared:
+    """Two rows have moved, one of which lacks a seed; their intervals hold together."""
+
+    def edit(record: dict[str, Any]) -> None:
+        record["test"]["test"]["bleu"] += record["seed"] / 10
+        record["test"]["test"]["nll"] += record["seed"] / 100
+        if (record["variant"], record["seed"]) == ("rms", 3):
+            record.update(status="failed", test={}, dev={})
+
+    for row in ("none", "rms"):
+        change(after, row, edit)
+    return api.compare(before, after, spec)
+
+
+def test_the_table_has_the_means_and_the_intervals_that_hold_together(moved: api.Compared) -> None:
+    table, row = moved.table(), moved.rows[2]
+    assert notes(moved)["rms"] == "3 done → 2 done, 1 failed"
+    both = [table.column(f"test.test.bleu.{side}")[2].value for side in ("before", "after")]
+    assert both == [f"{sample.mean:.1f}" for sample in row.samples["test.test.bleu"]]
+    for metric, decimals in (("test.test.bleu", 1), ("test.test.nll", 3)):
+        shift = row.shifts[metric]
+        cells = [table.column(f"{metric}.difference{end}")[2] for end in ("", ".interval")]
+        ends = interval_text(shift.simultaneous, decimals)
+        assert [cell.value for cell in cells] == [signed(shift.estimate, decimals), ends]
+        assert ends != interval_text(shift.single, decimals)
+
+
+def test_the_formats_hold_the_same_numbers(moved: api.Compared) -> None:
+    plain = json.loads(moved.text("json"))
+    lines = list(csv.DictReader(io.StringIO(moved.text("csv"))))
+    for row, as_json in zip(moved.rows, plain["rows"], strict=True):
         own = [line for line in lines if line["after"] == row.names[1]]
         assert [line["metric"] for line in own] == list(row.samples)
         for line in own:
+            for side, sample in zip(("before", "after"), row.samples[line["metric"]], strict=True):
+                assert float(line[f"mean.{side}"]) == sample.mean
+                assert int(line[f"n.{side}"]) == sample.n
             shift = row.shifts.get(line["metric"])
-            assert float(line["mean.before"]) == row.samples[line["metric"]][0].mean
             assert line["difference"] == (str(shift.estimate) if shift else "")
-            if shift and shift.simultaneous:
+            if shift and shift.simultaneous and shift.single:
+                written = [json.loads(line[name]) for name in ("pairs", "se", "df")]
+                assert written == [shift.n, shift.standard_error, shift.df]
+                ends = [float(line[f"single.{end}"]) for end in ("low", "high")]
+                assert ends == [shift.single.low, shift.single.high]
                 high = shift.simultaneous.high
                 assert float(line["simultaneous.high"]) == high
                 assert as_json["shifts"][line["metric"]]["simultaneous"]["high"] == high
     for form in ("terminal", "markdown"):
-        text = compared.text(form)
-        for cells in compared.table().lines:
+        text = moved.text(form)
+        for cells in moved.table().lines:
             assert all(cell.value in text for cell in cells.cells)
-    first = next(line for line in compared.text("terminal", 100).splitlines() if "ΔBLEU" in line)
+    first = next(line for line in moved.text("terminal", 100).splitlines() if "ΔBLEU" in line)
     assert all(word in first for word in ("before", "after", "ΔBLEU", "95% CI", "verdict"))
 
 
