@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,14 @@ from typer.testing import CliRunner
 
 import ablate
 from ablate import api
-from ablate.analysis.contexts import Slope
+from ablate.analysis.contexts import OverContexts, Slope, over_contexts
 from ablate.analysis.measures import Verdict
-from ablate.analysis.statistics import Interval
+from ablate.analysis.statistics import Estimate, Interval
 from ablate.cli.app import app
 from ablate.errors import SpecError, StoreError
+from ablate.report import contexts as module
 from ablate.report import render
-from ablate.report.contexts import conclusion, metric_of, tabulate
+from ablate.report.contexts import conclusion, metric_of, tabulate, verdict_over
 from ablate.report.figures import draw_contexts
 from ablate.report.table import Footnote
 from ablate.report.values import NOTHING, interval_text, number, row_names, signed
@@ -94,13 +96,14 @@ def test_all_contexts_together_are_the_mean_of_their_differences(spec: Path) -> 
     assert contexts is not None
     for kind in ("bleu", "nll"):
         for row in ("none", "rms"):
-            estimates = []
-            for table in contexts.tables.values():
-                assert table.results is not None
-                difference = table.results.difference(row, metric_of(kind, table.results))
-                assert difference is not None
-                estimates.append(difference.estimate)
+            differences = [
+                table.results.difference(row, metric_of(kind, table.results))
+                for table in contexts.tables.values()
+                if table.results
+            ]
+            estimates = [each.estimate for each in differences if each]
             over = contexts.over[kind][row]
+            assert over == over_contexts(differences, 2, [16, 32, 64])  # two rows hold together
             assert over.mean == pytest.approx(np.mean(estimates))  # type: ignore[arg-type]
             assert over.trend is not None
             slope = np.polyfit([4, 5, 6], estimates, 1)[0]  # type: ignore[arg-type]
@@ -128,6 +131,58 @@ def test_the_cells_of_all_contexts_are_written_as_those_of_one(spec: Path) -> No
         of_loss = table.contexts.over["nll"][row]
         assert table.column("over.nll.mean")[at].text == signed(of_loss.mean, 3)
     assert {table.column(f"over.bleu.{key}")[0].text for key in expected} == {""}
+
+
+def test_the_verdict_on_a_mean_is_by_what_is_better_and_the_lowest_baseline(spec: Path) -> None:
+    contexts = reported(spec).table.contexts
+    assert contexts is not None
+    results = [table.results for table in contexts.tables.values() if table.results]
+
+    def judged(kind: str, low: float, high: float) -> Verdict | None:
+        return verdict_over(kind, Interval(low, high), results)
+
+    assert [judged(kind, 3.0, 4.0) for kind in ("bleu", "nll")] == [Verdict.BETTER, Verdict.WORSE]
+    assert judged("bleu", -1.0, 1.0) is Verdict.NO_DIFFERENCE
+    metrics = {**results[1].baseline.metrics, metric_of("bleu", results[1]): Estimate({1: 3.9})}
+    summaries = [replace(results[1].baseline, metrics=metrics), *results[1].summaries[1:]]
+    results[1] = replace(results[1], summaries=summaries)
+    assert judged("bleu", -1.0, 1.0) is Verdict.CANNOT_TELL, "3.9 is less than twice the band"
+
+
+def test_the_verdict_of_three_contexts_is_of_contexts_like_them(
+    spec: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decided_here(*given: Any, **options: Any) -> OverContexts | None:
+        over = over_contexts(*given, **options)
+        return over and replace(over, here=Interval(3.0, 4.0), interval=Interval(-9.0, 16.0))
+
+    outcome = reported(spec)
+    assert outcome.table.contexts is not None
+    monkeypatch.setattr(module, "over_contexts", decided_here)
+    table = tabulate(outcome.experiment, outcome.table.contexts.tables)
+    assert [cell.text for cell in table.column("over.bleu.verdict")] == ["", *["cannot tell"] * 2]
+
+
+@pytest.mark.parametrize("looks", [None, SimpleNamespace(planned=(2, 3))])
+def test_intervals_of_new_seeds_allow_for_looks_where_there_are_some(
+    looks: Any, spec: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def over(*given: Any, has_looks: bool) -> OverContexts | None:
+        asked.append(has_looks)
+        return over_contexts(*given, has_looks=has_looks)
+
+    outcome = reported(spec)
+    assert outcome.table.contexts is not None
+    tables = {
+        name: replace(table, results=replace(table.results, looks=looks))
+        for name, table in outcome.table.contexts.tables.items()
+        if table.results
+    }
+    monkeypatch.setattr(module, "over_contexts", over)
+    tabulate(outcome.experiment, tables)
+    assert asked == [looks is not None] * 4  # rows by BLEU and NLL
 
 
 def test_the_sentence_names_what_changes_with_size(spec: Path) -> None:
