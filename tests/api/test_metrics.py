@@ -18,7 +18,7 @@ from ablate.errors import DataError, SpecError
 from ablate.hashing import sha256_of_file
 from ablate.parts.metric import Metric, UnavailableError
 from ablate.record import Scores
-from ablate.registry import PluginError, build, choose
+from ablate.registry import PluginError, build, choose, lookup
 from ablate.store import Store
 from tests.made_up_runs import EXPERIMENT, finish
 from tests.registrations import temporary_registrations
@@ -63,6 +63,27 @@ def test_a_metric_of_ones_own_is_a_column_with_differences_and_no_new_run(path: 
     assert {len(scores) for scores in metrics} == {len(made_up.SETS)}
 
 
+def test_a_metric_gets_the_sources_the_translations_and_the_references(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translated(path, Path("results"))
+    asked: list[list[Any]] = []
+
+    def score(_: Metric, *texts: Any) -> float:
+        asked.append([list(each) for each in texts])
+        return 1.0
+
+    monkeypatch.setattr(lookup("metric", "my_metric").cls, "score_by_all", score)
+    api.report(path)
+    tests = build(Corpus, config.load(path).rows[0].spec.corpus).load().tests
+    perfect: list[list[Any]] = [
+        [list(t.src), list(t.tgt), list(t.references)] for t in tests.values()
+    ]
+    empty: list[list[Any]] = [[src, ["x"] * len(src), references] for src, _, references in perfect]
+    assert [asked.count(each) for each in perfect] == [2] * len(tests)  # seeds
+    assert [asked.count(each) for each in empty] == [4] * len(tests)  # and two rows
+
+
 def test_a_metric_of_no_plugin_is_refused(path: Path) -> None:
     """Its scores would be kept after its code has changed."""
     translated(path, Path("results"))
@@ -97,6 +118,18 @@ def test_two_sets_of_results_are_compared_by_the_metrics_of_their_experiment(pat
     assert {"ΔchrF test", "Δmy_metric test"} <= set(titles)
     path.with_name("plain.yaml").write_text(EXPERIMENT, encoding="utf-8")
     assert metric in api.compare(path, "plain.yaml", results="after").rows[0].shifts
+
+
+def test_a_comparison_takes_the_options_of_the_later_experiment(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translated(path, Path("results"))
+    text = EXPERIMENT + METRICS.replace("n: 1", "n: 2")
+    path.with_name("later.yaml").write_text(text, encoding="utf-8")
+    part: Any = lookup("metric", "my_metric").cls
+    monkeypatch.setattr(part, "score_by_all", lambda own, *_: float(own.n))
+    row = api.compare(path, "later.yaml", results="results").rows[0]
+    assert [sample.mean for sample in row.samples["test.test.my_metric"]] == [2.0, 2.0]
 
 
 def test_translations_are_not_scored_by_other_text_than_theirs(path: Path) -> None:
