@@ -322,12 +322,17 @@ def test_a_match_is_measured_anew_for_another_text(tmp_path: Path) -> None:
     assert match_key(of_files, row, "one") != match_key(of_files, row, "other")
 
 
-@pytest.mark.parametrize("length", [{"accumulate": 2}, {"steps": None, "epochs": 2}], ids=str)
+@pytest.mark.parametrize(
+    "length",
+    [{"accumulate": 2}, {"steps": None, "epochs": 2}, {"batch_by": "bucket"}],
+    ids=str,
+)
 def test_flops_are_those_of_the_first_batch_times_the_tokens(length: dict[str, Any]) -> None:
     training = {k: v for k, v in (SMALL["training"] | length).items() if v is not None}
     run = RunSpec.model_validate({**SMALL, "training": training})
     prepared = prepare(run)
-    batches = Batches(prepared.train, run.training.batch_tokens, PAD).of_epoch(0, 0)
+    by = run.training.batch_by
+    batches = Batches(prepared.train, run.training.batch_tokens, PAD, by=by).of_epoch(0, 0)
     order = batches.epoch(0, 0)
     model = assemble(run.model, prepared.tokenizers.vocabulary, PAD)
     passes = count_passes(run.training)
@@ -340,6 +345,31 @@ def test_flops_are_those_of_the_first_batch_times_the_tokens(length: dict[str, A
     n_parameters = sum(weight.numel() for weight in model.parameters())
     count = CostCounter("params")
     assert count(run) == count(run) == n_parameters
+
+
+def test_a_counter_of_many_runs_counts_each_by_its_own_batches(tmp_path: Path) -> None:
+    teacher = tmp_path / "teacher"
+    teacher.write_text("one word\n" * SMALL["corpus"]["size"], encoding="utf-8")
+    runs = [
+        RunSpec.model_validate(
+            {
+                **SMALL,
+                "model": SMALL["model"] | {"dims": SMALL["model"]["dims"] | dims},
+                "training": SMALL["training"] | training,
+            }
+        )
+        for dims, training in (
+            ({}, {}),
+            ({}, {"batch_tokens": 100}),
+            ({}, {"batch_by": "bucket"}),
+            ({}, {"teacher": str(teacher)}),
+            ({"max_len": 10}, {}),
+        )
+    ]
+    count = CostCounter("flops")
+    costs = [count(run) for run in runs]
+    assert costs == [CostCounter("flops")(run) for run in runs]
+    assert len(set(costs)) == len(runs)
 
 
 def test_pending_rows_have_no_corpus_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
