@@ -102,7 +102,7 @@ def test_each_round_adds_its_speeds_and_other_sessions_are_left_alone(
 def test_a_round_measures_the_training_text_of_the_task(
     store: Store, task: MakeTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = small_spec()
+    spec = small_spec(training={**SMALL["training"], "batch_by": "bucket"})
     asked: list[Any] = []
     phases: list[Any] = []
 
@@ -123,7 +123,7 @@ def test_a_round_measures_the_training_text_of_the_task(
     probe_one(row, store, lambda *words: phases.append(words))
     run = RunSpec.model_validate(spec)
     train = prepare(run).train
-    batches = Batches(train, run.training.batch_tokens, PAD).of_epoch(0, 0)
+    batches = Batches(train, run.training.batch_tokens, PAD, by="bucket").of_epoch(0, 0)
     largest = max(map(len, batches.epoch(run.seed, 0)))
     assert asked[:2] == ["of the text", "of a teacher"]
     assert asked[2] == run
@@ -212,14 +212,16 @@ def test_new_speeds_replace_those_of_earlier_sessions(store: Store, task: MakeTa
 
 
 def test_a_probe_is_named_after_what_speed_depends_on() -> None:
-    """Not the seed; the content of a corpus of files, but of no other, and the engine."""
+    """Not the seed; the content of a corpus of files, but of no other; engine and precision."""
 
-    def key(engine: str = "eager", fingerprint: str = "", **changes: Any) -> str:
+    def key(
+        engine: str = "eager", fingerprint: str = "", precision: str = "fp32", **changes: Any
+    ) -> str:
         spec = RunSpec.model_validate(small_spec(**changes))
-        return probe_key(spec, CPU, "fp32", engine, fingerprint)
+        return probe_key(spec, CPU, precision, engine, fingerprint)
 
     assert key() == key(seed=2) == key(fingerprint="another")
-    assert key() != key(engine="compiled")
+    assert len({key(), key(engine="compiled"), key(precision="bf16")}) == 3
     assert key() != key(decoding="beam")
     files: dict[str, Any] = {"name": "files", "src": "en", "tgt": "de"}
     files |= {"train": ["a", "b"], "dev": ["a", "b"], "tests": {"test": ["a", "b"]}}
@@ -246,7 +248,9 @@ def test_speed_depends_on_the_machine_but_not_on_the_threads_of_a_call(
         monkeypatch.setattr(module, "hardware_of", lambda _: {"cpu": "a", "threads": 1} | hardware)
         return probe_key(RunSpec.model_validate(small_spec()), Device("cpu"), "fp32", "eager", "")
 
-    assert key() == key(threads=4) != key(cpu="b")
+    assert (of_now := key()) == key(threads=4) != key(cpu="b")
+    monkeypatch.setattr(module, "versions", lambda: {"torch": "0.1"})
+    assert key() != of_now
 
 
 def test_speed_depends_on_the_content_of_a_plugin(tmp_path: Path) -> None:
