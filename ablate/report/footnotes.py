@@ -266,12 +266,8 @@ def _averaging(record: Record) -> str:
     average = record.get("spec", {}).get("training", {}).get("average", {})
     asked = average.get("last") or average.get("best") or 1
     n = len(record.get("train", {}).get("averaged_steps", ()))
-    if not 0 < n < asked:
-        return ""
-    return (
-        f"training made {counted(n, 'evaluation')}, so that the average is of {n} and not of "
-        f"{asked} snapshots (training.evaluate_every)"
-    )
+    made = f"training made {counted(n, 'evaluation')}, so that the average is of {n} and not of "
+    return f"{made}{asked} snapshots (training.evaluate_every)" if 0 < n < asked else ""
 
 
 def _columns(results: Results) -> Iterator[Footnote]:
