@@ -13,7 +13,7 @@ import pytest
 
 from ablate import api, config
 from ablate.config import MistakesError, identity
-from ablate.data.corpus import Corpus
+from ablate.data.corpus import Bitext, Corpus
 from ablate.errors import DataError, SpecError
 from ablate.hashing import sha256_of_file
 from ablate.parts.metric import Metric, UnavailableError
@@ -74,6 +74,7 @@ def test_a_metric_gets_the_sources_the_translations_and_the_references(
         return 1.0
 
     monkeypatch.setattr(lookup("metric", "my_metric").cls, "score_by_all", score)
+    monkeypatch.setattr(Bitext, "references", property(lambda own: [own.tgt, own.src]))  # two
     api.report(path)
     tests = build(Corpus, config.load(path).rows[0].spec.corpus).load().tests
     perfect: list[list[Any]] = [
