@@ -24,7 +24,7 @@ from ablate.data.corpus import bleu_tokenizer
 from ablate.data.prepare import Prepared, prepare
 from ablate.data.tokenizer import PAD
 from ablate.decoding import Search, translate
-from ablate.errors import StoppedError, StoreError
+from ablate.errors import RunError, StoppedError, StoreError
 from ablate.model import Transformer, assemble
 from ablate.record import FileContent
 from ablate.registry import build
@@ -58,6 +58,10 @@ _OF_TRAINING = ("train", *_ENGINE, "git", "versions")
 _EVALUATION_FACTOR = {"cuda": 8}  # without gradients; small batches would leave a GPU idle
 
 
+class HeldError(RunError):
+    """Another call is at work on the run."""
+
+
 def run_one(
     task: Task,
     store: Store,
@@ -77,10 +81,13 @@ def run_one(
     ``should_stop`` is called often; on True the run saves a checkpoint and raises a `StoppedError`,
     and the next call continues. ``cores`` returns how many cores of a CPU the run may keep busy,
     which does not change its numbers. ``goes_on`` is called with every batch that is evaluated or
-    translated.
+    translated. If another process has the run, this one waits for it; a task that does not wait is
+    a `HeldError`.
     """
     report(WAITING)
-    with store.lock(task.key, should_stop) as is_held:
+    with store.lock(task.key, should_stop if task.waits else lambda: True) as is_held:
+        if not is_held and not task.waits:
+            raise HeldError("another call is at work on it")
         if not is_held:
             raise StoppedError("stopped while another process had the run")
         record = store.load(task.key)

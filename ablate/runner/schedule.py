@@ -61,7 +61,8 @@ def schedule(
     is measured again together with it, even if its runs are done; their records get the new speeds.
 
     A run that has finished before, in any experiment, is not repeated unless its task is `fresh`.
-    One that fails is repeated as `retry` says; if it fails for good, its record says so.
+    One that fails is repeated as `retry` says; if it fails for good, its record says so. One that
+    another call is at work on comes after all others, and then waits for that call.
 
     The ``tasks`` are the requested training runs, done or not, those of the baseline first. When a
     user stops the schedule, every worker has ended by the time of the `KeyboardInterrupt`.
@@ -91,7 +92,8 @@ def schedule(
         def as_probed(task: Task) -> Task:  # all seeds are executed as their row was probed
             attempt = attempts.get(task.probe)
             probed_as = attempt.fallbacks if attempt else store.load_probe(task.probe) or {}
-            return _note_replacement(task, task.with_fallbacks(probed_as), store)
+            again = _note_replacement(task, task.with_fallbacks(probed_as), store)
+            return replace(again, waits=False)
 
         todo, later = list(map(as_probed, todo)), list(map(as_probed, later))
         what = "training"
@@ -107,7 +109,7 @@ def schedule(
             words = f"{what} {counted(len(distinct), 'run')}, {n_at_once} at a time"
             listener.expect(distinct, words, n_at_once)
             todo = _train(groups, pool, store, listener, describe)
-            what = "repeating"
+            what = "waiting for" if all(task.waits for task in todo) else "repeating"
 
 
 def _rejoin(
@@ -209,9 +211,13 @@ def _train(
     listener: ProgressListener,
     describe: Describe,
 ) -> list[Task]:
-    """Execute runs; return the next attempts at those that failed."""
+    """Execute runs; return the next attempts at those that failed, or that another call has."""
     todo = []
     for outcome in pool.run(groups):
+        if outcome.failure == "held":  # the other call writes its record
+            todo.append(replace(outcome.task, waits=True))
+            listener.ended(outcome.task, f"{outcome.reason}: after the others", is_good=True)
+            continue
         record = _final_record(outcome, store)
         again = None if is_finished(record) else retry(outcome)
         text = describe(outcome.task, record)

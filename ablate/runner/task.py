@@ -18,7 +18,7 @@ from ablate.runner.devices import Device
 from ablate.runner.provenance import now
 from ablate.training import Progress
 
-Failure = Literal["memory", "killed", "engine", "process_lost", "stalled", "other"]
+Failure = Literal["memory", "killed", "engine", "process_lost", "stalled", "held", "other"]
 """Why a task left no result:
 
 ``memory``        the process or the device ran out of memory
@@ -26,6 +26,7 @@ Failure = Literal["memory", "killed", "engine", "process_lost", "stalled", "othe
 ``engine``        the engine failed
 ``process_lost``  another task of the same process failed and ended it, or the machine is lost
 ``stalled``       its process had stopped working, and was killed
+``held``          another call is at work on the run
 ``other``         anything else
 """
 
@@ -60,6 +61,7 @@ class Task:
     teacher_sha256: str = ""  # of the translations of a teacher that the hash covers; empty: any
     # the hashes of runs that differ in decoding alone: it takes the weights of one that is done
     trained_alike: tuple[str, ...] = ()
+    waits: bool = True  # for another call that is at work on the run; else that is a failure
     has_stalled: bool = False  # whether it is repeated because its process had stopped working
     # that the worker loads; by default those whose parts the run uses. It must not see others,
     # because the run's hash does not cover them.

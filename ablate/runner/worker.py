@@ -37,7 +37,7 @@ from ablate.runner.failures import failure_of, reason_of
 from ablate.runner.other_ranks import set_up
 from ablate.runner.probe import probe_one
 from ablate.runner.provenance import code_digest, git, now
-from ablate.runner.run import run_one
+from ablate.runner.run import HeldError, run_one
 from ablate.runner.streams import Interleaver
 from ablate.runner.task import (
     STARTING,
@@ -199,6 +199,9 @@ def _execute_task(
     except StoppedError:
         reporter.line("stopped; the next call continues")
         raise
+    except HeldError as error:
+        reporter.line(f"left to it: {error}")
+        return TaskFinished(task.key, "held", str(error))
     except Exception as error:
         with suppress(OSError):  # of the log, on a full disk
             traceback.print_exc()

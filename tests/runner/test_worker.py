@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -218,3 +219,25 @@ def test_what_is_open_is_seen(tmp_path: Path) -> None:
     with (tmp_path / "nvidia0").open("w"):
         assert has_open_file(str(tmp_path / "nvidia"))
     assert not has_open_file(str(tmp_path))
+
+
+def test_what_another_call_makes_comes_last_and_is_made_once(
+    task: MakeTask, diary: Diary, store: Store
+) -> None:
+    made: dict[str, Any] = {"hash": "held", "status": "done", "error": None, "test": {}}
+    endings: list[dict[str, str]] = []
+    with ExitStack() as other_call:
+        other_call.enter_context(store.lock("held"))
+
+        def finish(_: Heartbeat) -> None:
+            if diary.begun == ["held", "free", "held"] and not endings:
+                endings.append(dict(diary.endings))
+                store.save(made)
+                other_call.close()
+
+        diary.on_sign = finish
+        _run([_task(task, "held"), _task(task, "free")], diary, store)
+    assert endings[0]["held"] == "another call is at work on it: after the others"
+    assert endings[0]["free"].startswith("done, BLEU")
+    assert (store.load("held") or {}) | made == store.load("held")
+    assert diary.endings["held"].startswith("done")
