@@ -1,10 +1,11 @@
 """Write docs/atlas.md: what each part is worth on the invented language and on real text.
 
-    ablate report multi30k/atlas --results FOLDER --output results/multi30k/atlas/table.csv
+    ablate report multi30k/atlas --seeds 101 --results FOLDER \
+        --output results/multi30k/atlas/seed_101.csv
     python benchmarks/atlas_page.py
 
-Reads the tables under results/ of the experiments in `CORPORA`. A row that an experiment has not
-finished has no value there, and counts nowhere.
+Reads the tables under results/ that `CORPORA` names. A row that an experiment has not finished has
+no value there, and counts nowhere. Rows of one seed have no verdicts.
 """
 
 from __future__ import annotations
@@ -29,11 +30,14 @@ from ablate.writing import csv_rows
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "atlas.md"
 CORPORA = {
-    "invented": ("atlas", "an invented language, 500 steps, 5 seeds"),
-    "en-de": ("multi30k/atlas", "Multi30k from English to German, 4,000 steps in bf16, 3 seeds"),
-    "en-fr": ("multi30k/atlas_fr", "the same from English to French, for some of the rows"),
+    "invented": ("atlas", "table.csv", "an invented language, 500 steps, 5 seeds"),
+    "en-de": (
+        "multi30k/atlas",
+        "seed_101.csv",
+        "Multi30k from English to German, 4,000 steps in bf16, one seed",
+    ),
 }
-"""The experiment of each column, and what its runs are."""
+"""The experiment of each column, its table, and what its runs are."""
 COSTS = ("params.total.mean", "flops.train.mean")
 DECIDED = ("better", "worse", "no difference", "same as the baseline")
 
@@ -47,11 +51,13 @@ hide: [toc]
 What each part is worth: the difference in BLEU between a row that has it and a baseline that all
 rows share. Brackets hold intervals of 95% for all rows of a column together
 ([statistics.md](statistics.md)). The difference of a row that diverged counts the runs that did as
-0. A part's name leads to its documentation; optimizers and
-schedules, each at its best learning rate, have their differences there. A part has the options that
-it has by default: most objectives are without the baseline's smoothing, as cross_entropy is.
-Parameters and operations
-(of a training) are what the part adds to the first experiment's baseline.
+0. A column without brackets is of one seed: its `mask causal_padding`, which computes what the
+baseline does, was trained on another kind of processor, and shows how far chance alone goes.
+
+A part's name leads to its documentation; optimizers and schedules, each at its best learning rate,
+have their differences there. A part has the options that it has by default: most objectives are
+without the baseline's smoothing, as cross_entropy is. Parameters and operations (of a training) are
+what the part adds to the first experiment's baseline.
 
 In the site a click on a heading sorts, and the field above the table filters: `position better`.
 Written by `python benchmarks/atlas_page.py` from the tables of the experiments.
@@ -82,6 +88,7 @@ class Agreement:
         both: how many rows are better or worse in both.
         share: an interval of 95% for the share of these that are so alike (Clopper and Pearson).
         contrary: those that are better in one and worse in the other.
+        are_judged: whether the other column has verdicts; if not, its signs are meant.
     """
 
     n: int
@@ -90,6 +97,7 @@ class Agreement:
     both: int
     share: tuple[float, float]
     contrary: tuple[str, ...]
+    are_judged: bool
 
 
 Column = Mapping[str, Difference]
@@ -100,16 +108,16 @@ def main() -> int:
     parser = ArgumentParser(description="Write docs/atlas.md.")
     parser.add_argument("--output", type=Path, default=PAGE, metavar="FILE")
     output = parser.parse_args().output
-    tables = {name: lines_of(path) for name, (path, _) in CORPORA.items()}
+    tables = {name: lines_of(path, file) for name, (path, file, _) in CORPORA.items()}
     columns = {name: column(lines) for name, lines in tables.items() if lines}
     write_whole(output, page(columns, added(tables["invented"])))
     sys.stdout.write(f"{output}: {len(columns)} columns\n")
     return 0
 
 
-def lines_of(experiment: str) -> list[dict[str, str]]:
+def lines_of(experiment: str, table: str = "table.csv") -> list[dict[str, str]]:
     """Return the lines of an experiment's table, none if it has none."""
-    file = ROOT / "results" / experiment / "table.csv"
+    file = ROOT / "results" / experiment / table
     if not file.is_file():
         return []
     with file.open(encoding="utf-8", newline="") as lines:
@@ -150,7 +158,7 @@ def agreement(one: Column, other: Column) -> Agreement:
     pairs = [(one[row].estimate, other[row].estimate) for row in rows]
     rho = float(stats.spearmanr(pairs).statistic)
     reach = stats.norm.ppf(0.975) * math.sqrt((1 + rho**2 / 2) / (len(rows) - 3))
-    signs = {row: (one[row].verdict, other[row].verdict) for row in rows}
+    signs = {row: (_sign(one[row]), _sign(other[row])) for row in rows}
     both = {row: pair for row, pair in signs.items() if {*pair} <= {"better", "worse"}}
     contrary = tuple(row for row, (a, b) in both.items() if a != b)
     same = len(both) - len(contrary)
@@ -162,7 +170,17 @@ def agreement(one: Column, other: Column) -> Agreement:
         both=len(both),
         share=(share.low, share.high) if share else (0.0, 1.0),
         contrary=contrary,
+        are_judged=is_judged(other),
     )
+
+
+def is_judged(rows: Column) -> bool:
+    """Return whether a column has verdicts, which takes two seeds."""
+    return any(row.verdict not in ("", "diverged") for row in rows.values())
+
+
+def _sign(row: Difference) -> str:
+    return row.verdict or ("better" if row.estimate > 0 else "worse")
 
 
 def page(columns: Mapping[str, Column], costs: Mapping[str, tuple[int, float]]) -> str:
@@ -183,21 +201,23 @@ def page(columns: Mapping[str, Column], costs: Mapping[str, tuple[int, float]]) 
 
 def counts(name: str, rows: Column) -> str:
     """Return where a column comes from, and how many rows have which verdict."""
-    experiment, of = CORPORA[name]
+    experiment, _, of = CORPORA[name]
     n = Counter(row.verdict for row in rows.values())
     kinds = [*DECIDED, "cannot tell", *(["diverged"] if n["diverged"] else [])]
     text = ", ".join(f"{n[verdict]} {verdict}" for verdict in kinds)
     link = f"[`{experiment}`](../experiments/{experiment}.yaml)"
-    return f"{link}, {of}: {len(rows)} rows, {text}"
+    return f"{link}, {of}: {len(rows)} rows, {text if is_judged(rows) else 'no verdicts'}"
 
 
 def in_words(agreed: Agreement) -> str:
     """Return an agreement as a sentence."""
     rank = f"rank correlation {agreed.rho:.2f} [{agreed.interval[0]:.2f}, {agreed.interval[1]:.2f}]"
-    text = f"{rank} over {agreed.n} rows; {agreed.both} rows are better or worse in both"
+    where = "both" if agreed.are_judged else "the first"
+    text = f"{rank} over {agreed.n} rows; {agreed.both} rows are better or worse in {where}"
     if not agreed.both:
         return text
-    alike = f"{agreed.both - len(agreed.contrary)} of them alike"
+    n_alike = agreed.both - len(agreed.contrary)
+    alike = f"{n_alike} of them {'alike' if agreed.are_judged else 'have that sign in the second'}"
     contrary = f"; contrary: {', '.join(agreed.contrary)}" if agreed.contrary else ""
     return f"{text}, {alike} ({agreed.share[0]:.0%} to {agreed.share[1]:.0%}){contrary}"
 

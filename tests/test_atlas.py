@@ -114,6 +114,19 @@ def test_columns_agree_as_far_as_their_ranks_and_signs_do() -> None:
     assert agreed.share == pytest.approx((0.1941, 0.9937), abs=1e-4)
 
 
+def test_the_rows_of_one_seed_have_signs_and_no_verdicts() -> None:
+    judged = column(a=(1.0, "better"), b=(2.0, "better"), c=(3.0, "cannot tell"), d=(-4.0, "worse"))
+    single = {
+        row: Difference(each, None, "") for row, each in zip("abcd", (2, -1, 4, -3), strict=True)
+    }
+    assert not atlas_page.is_judged(single)
+    assert atlas_page.counts("en-de", single).endswith("one seed: 4 rows, no verdicts")
+    agreed = agreement(judged, single)
+    assert (agreed.both, agreed.contrary) == (3, ("b",))
+    text = atlas_page.in_words(agreed)
+    assert "3 rows are better or worse in the first, 2 of them have that sign in the second" in text
+
+
 def test_a_row_with_runs_that_are_missing_has_no_value() -> None:
     start = "test.test2016.bleu.difference"
     line = {f"{start}.estimate": "1.5", f"{start}.low": "0.5", f"{start}.high": "2.5"}
@@ -170,12 +183,13 @@ def test_the_page_is_sorted_and_filtered_in_a_browser(tmp_path: Path) -> None:
     orders = in_browser(tmp_path, page + SORT_AND_FILTER)
     lines = atlas_page.lines_of("atlas")
     rows = atlas_page.column(lines)
-    values = [rows[name].estimate for name in orders["down"]]
+    down, up = ([name for name in orders[key] if name in rows] for key in ("down", "up"))
+    values = [rows[name].estimate for name in down]
     assert len(values) == len(rows)
     assert [round(value, 1) for value in values] == sorted(
         (round(value, 1) for value in values), reverse=True
     )
-    assert [round(rows[name].estimate, 1) for name in orders["up"]] == sorted(
+    assert [round(rows[name].estimate, 1) for name in up] == sorted(
         round(value, 1) for value in values
     )
     added = atlas_page.added(lines)

@@ -33,7 +33,7 @@ from ablate.gate.reference import read
 from ablate.gate.tolerance import smallest_effect
 from ablate.parts.dims import Dims, Dropout
 from ablate.report.layout import FALSE_IF_ADDED
-from ablate.report.values import MINUS, NOTHING
+from ablate.report.values import MINUS, NOTHING, signed
 from tests.test_readme import PAGES, README, ROOT, committed, tables
 
 TEXT = " ".join(f"{README} {PAGES['experiments']}".split())
@@ -165,6 +165,20 @@ def test_the_length_of_the_atlas_on_real_text_is_that_of_its_pilots() -> None:
     assert f"gives {found[4000, 1536, 'fp32']} (4,000 of 1,536)" in comment
     assert f"and {found[8000, 768, 'fp32']} (8,000 of 768)" in comment
     assert f"the third has {found[4000, 1536, 'bf16']}." in comment
+
+
+def test_the_column_of_real_text_in_the_atlas_is_that_of_its_records() -> None:
+    bleu = {
+        record["variant"]: record["test"]["test2016"]["bleu"]
+        for record in records("multi30k/atlas/runs.tar.xz")
+        if record["seed"] == 101
+    }
+    lines = [line.split(" | ") for line in page("atlas.md").splitlines() if line.startswith("| [")]
+    shown = {line[0][3 : line[0].index("]")]: line[5] for line in lines}
+    differences = {row: signed(value - bleu["baseline"], 1) for row, value in bleu.items()}
+    assert {row: text for row, text in shown.items() if text} == {
+        row: differences[row] for row in bleu if row != "baseline"
+    }
 
 
 @pytest.mark.parametrize(
