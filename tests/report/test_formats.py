@@ -248,9 +248,9 @@ def test_latex_escapes_what_it_would_read_as_markup(hostile: Table) -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
 def test_a_terminal_is_never_overrun_breaks_no_number_and_leaves_no_column_out(
-    width: int, whole: Table, broken: Table, hostile: Table
+    width: int, whole: Table, broken: Table, hostile: Table, many: Table
 ) -> None:
-    for each in (whole, broken, hostile):
+    for each in (whole, broken, hostile, many):
         text = render(each, "terminal", width)
         assert max(map(cell_len, text.splitlines())) <= width
         cells = [cell.text for block in each.blocks for line in block.lines for cell in line.cells]

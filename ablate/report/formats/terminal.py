@@ -152,6 +152,7 @@ def _ever_narrower(table: Table) -> Iterator[_Grid]:
     most = len(table.columns) if table.is_of_paper else _MOST_CHANGES
     yield _Grid(joined_changes(table, most), has_asides=False, fold=_FOLDS[0])
     indices = list(range(len(table.columns)))
+    rest: Table | None = None
     while True:  # the columns of the highest rank go below; of one rank, the last number does
         numbers = [at for at in indices if table.columns[at].is_number]
         highest = max(table.columns[at].rank for at in indices)
@@ -159,7 +160,7 @@ def _ever_narrower(table: Table) -> Iterator[_Grid]:
         if going >= set(numbers):
             going = set(chain(*_pairs(table, numbers)[1:][-1:]))  # the first number stays
         if not going:
-            return
+            break
         indices = [index for index in indices if index not in going]
         rest = table.only([0, *(at for at in range(len(table.columns)) if at not in indices)])
         narrower = joined_changes(table.only(indices), most)
@@ -168,13 +169,16 @@ def _ever_narrower(table: Table) -> Iterator[_Grid]:
             narrower = joined_changes(narrower, most=1)
             for fold in _FOLDS:
                 yield _Grid(narrower, has_asides=False, fold=fold, left_out=rest)
+    narrowest = joined_changes(table.only(indices), most=1)
+    for fold in _FOLDS[1:]:
+        yield _Grid(narrowest, has_asides=False, fold=fold, left_out=rest)
 
 
 def _folded(text: str, limit: int) -> list[str]:
-    """Break ``text`` where it passes ``limit``: before brackets, after commas, spaces and =."""
+    """Break ``text`` where it passes ``limit``: before brackets, after commas, spaces, = and _."""
     words = re.split(r"(?<=[, ])|(?=\()", text)
     lines = [""]
-    parts = ([word] if cell_len(word) <= limit else re.split("(?<==)", word) for word in words)
+    parts = ([word] if cell_len(word) <= limit else re.split("(?<=[=_])", word) for word in words)
     for piece in chain.from_iterable(parts):
         if lines[-1].strip() and cell_len(lines[-1] + piece.rstrip()) > limit:
             lines.append(" ")
