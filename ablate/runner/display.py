@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, TextIO, cast
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -26,7 +27,7 @@ _LINE_EVERY_S = 15.0
 _LINE_EVERY_SHARE = 0.1
 _SILENT_AT_MOST_S = 120.0
 _WIDE = 110  # columns of a terminal that has room for everything
-_NARROW = 80  # columns below which the time left stands first
+_NARROW = 80  # columns below which there is no bar and no speed
 
 
 @dataclass
@@ -238,10 +239,11 @@ class LiveDisplay(Display):
 
     def _render(self) -> RenderableType:
         at_work = list(self.running.values())  # the main thread changes it meanwhile
-        width = max((len(_name(running)) for running in at_work), default=0)
+        names = [_name(running, self.console.width // 2) for running in at_work]
+        width = max(map(cell_len, names), default=0)
         lines = [
-            Text(f"{_name(running):<{width}}  {self._describe(running)}", no_wrap=True)
-            for running in at_work
+            Text(f"{set_cell_size(name, width)}  {self._describe(running)}", no_wrap=True)
+            for name, running in zip(names, at_work, strict=True)
         ]
         left = self._seconds_left()
         total = Table.grid(padding=(0, 2))
@@ -264,11 +266,12 @@ class LiveDisplay(Display):
         if progress is None:
             return running.heartbeat.phase
         step, loss, dev_nll, speed, left = progress_texts(progress)
+        texts = [f"{left:>10}", step, loss]  # what may be cut off comes last
         if width < _NARROW:
-            return "  ".join([left, step, loss])
+            return "  ".join(texts)
         room, more = (12, [dev_nll]) if width >= _WIDE else (5, [])
         bar = "━" * round(running.share * room)
-        return "  ".join([f"{bar:╌<{room}}", step, loss, *more, speed, left])
+        return "  ".join([f"{bar:╌<{room}}", *texts, *more, speed])
 
 
 class EventDisplay(Display):
@@ -341,11 +344,14 @@ def progress_texts(progress: Progress) -> list[str]:
     ]
 
 
-def _name(running: Running) -> str:
+def _name(running: Running, room: int) -> str:
+    """Return the name of a task in the live table; that of its row is cut to the room there is."""
     task, device = running.task, running.device
     what = "probe" if task.action == "probe" else f"seed {task.seed}"
     place = f" on {device}" if device.node or device.index is not None else ""
-    return f"{task.variant} {what}{place}"
+    row = Text(task.variant)
+    row.truncate(max(1, room - cell_len(f" {what}{place}")), overflow="ellipsis")
+    return f"{row} {what}{place}"
 
 
 def _describe_round(at_work: Sequence[Running]) -> str:

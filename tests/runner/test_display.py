@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
 from ablate.console import EventStream
@@ -234,14 +235,24 @@ def test_a_thread_sees_to_it_that_lines_come(task: MakeTask) -> None:
     assert 4 <= n_lines == len(_text(display).splitlines()), "it ends with the display"
 
 
-def test_the_time_left_stays_in_sixty_columns(watch: Clock, task: MakeTask) -> None:
-    console = Console(file=io.StringIO(), force_terminal=True, width=60, color_system=None)
-    display, job = LiveDisplay(console, watch), task("a_row_with_quite_a_long_name")
-    display.expect([job], "training", 1)
-    display.started(job, CPU)
-    display.heartbeat(job, training_at(50))
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("row", ["objective generalised_cross_entropy", "位置 " * 40, "x" * 90])
+def test_the_time_left_and_the_seed_are_in_sight_beside_a_long_name(
+    row: str, width: int, watch: Clock, task: MakeTask
+) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
+    display, jobs = LiveDisplay(console, watch), [task(row), task("short")]
+    display.expect(jobs, "training", 2)
+    for job in jobs:
+        display.started(job, CPU)
+        display.heartbeat(job, training_at(50))
     console.print(display._render())
-    lines = _text(display).splitlines()
-    assert any("a_row" in line and "0:30 left" in line for line in lines)
-    assert "0 of 1" in lines[-1]
-    assert max(map(len, lines)) <= 60
+    _, *lines, total = _text(display).splitlines()
+    for line, start in zip(lines, (row[:5], "short"), strict=True):
+        assert line.startswith(start)
+        assert " seed 1 " in line
+        assert "0:30 left  step  50/100" in line
+    first, second = (cell_len(line.partition("0:30")[0]) for line in lines)
+    assert first == second, "one below the other"
+    assert "0 of 2" in total
+    assert max(map(cell_len, [*lines, total])) <= width
