@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.text import Annotation, Text
 
 from ablate.config import Experiment
 from ablate.errors import StoreError
@@ -69,6 +70,20 @@ def test_every_row_is_named_in_the_figure_and_the_same_curves_give_the_same_file
     assert len(list(svg.parent.iterdir())) == 3
     again, *_ = saved(draw_curves(experiment, curves), tmp_path / "again")
     assert svg.read_bytes() == again.read_bytes()
+
+
+def test_lines_lead_to_the_beginning_of_long_names_and_cross_none(tmp_path: Path) -> None:
+    rows = "".join(f"\n  {'long name ' * n}{n}: {{model.dims.max_len: 7{n}}}" for n in range(1, 7))
+    experiment = made_up.experiment(tmp_path, f"{rows}\n", seeds="[1]")
+    path = write_curve(tmp_path / "curve.csv")  # all end together
+    figure = drawn(draw_curves(experiment, {(row.name, 1): path for row in experiment.rows})).figure
+    figure.draw_without_rendering()
+    names = [each for each in figure.axes[1].texts if isinstance(each, Annotation)]
+    assert [each.get_text() for each in names] == [row.name for row in experiment.rows]
+    left = min(Text.get_window_extent(each).x0 for each in names)
+    for each in names:
+        assert each.arrow_patch is not None
+        assert each.arrow_patch.get_window_extent().x1 <= left + 1
 
 
 def test_uneven_lonely_and_unbounded_curves_are_drawn(

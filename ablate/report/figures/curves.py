@@ -235,7 +235,13 @@ def _name_lines(figure: Figure, axes: Axes, rows: Sequence[_Row], measure: str) 
             va="center",
             fontweight="bold" if row.is_baseline else "normal",
             annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": row.colour, "lw": 1.2, "ls": row.dashes},
+            arrowprops={  # to the beginning of the name, so that it crosses no other one
+                "arrowstyle": "-",
+                "color": row.colour,
+                "lw": 1.2,
+                "ls": row.dashes,
+                "relpos": (0.0, 0.5),
+            },
         )
 
 
