@@ -257,6 +257,14 @@ def test_what_diverged_in_a_context_is_not_judged_over_all(tmp_path: Path) -> No
     assert table.column("over.bleu.mean")[2].text == NOTHING
     assert table.more is not None
     assert table.more.column("over.nll.mean")[2].text == NOTHING
+    drawing = draw_contexts(table)
+    assert drawing is not None
+    panels = {axes.get_title(loc="left"): axes for axes in drawing.figure.axes}
+    remarks = {
+        row: [text.get_text().strip() for text in axes.texts] for row, axes in panels.items()
+    }
+    assert remarks == {"none": [], "rms": ["diverged with 1 of 3 seeds"]}
+    assert panels["rms"].get_xlim()[0] > -10, "no mark counts 0 BLEU"
     end("rms", "failed", [1, 2, 3])
     end("none", "failed", [1, 2, 3])
     end("baseline", "diverged", [3])

@@ -106,6 +106,37 @@ def test_one_seed_has_no_interval(
         assert (line["single.low"], line["simultaneous.low"], line["verdict"]) == ("", "", "")
 
 
+def test_a_diverged_row_is_in_words_and_leaves_the_others_their_axis(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    widths = {}
+    for n_diverged in (0, 1, 3):
+        for seed in range(1, n_diverged + 1):
+            records["learned", seed] = made_up.without_result("diverged", "NaN", "learned", seed)
+        drawing = draw_differences(Results.of(experiment, records, {}))
+        assert drawing is not None
+        axes = drawing.figure.axes[0]
+        low, high = axes.get_xlim()
+        widths[n_diverged] = high - low
+        remarks = [text.get_text().strip() for text in axes.texts]
+        expected = {0: [], 1: ["diverged with 1 of 3 seeds"], 3: ["diverged with all seeds"]}
+        assert remarks == expected[n_diverged]
+        line = next(each for each in drawing.numbers if each["row"] == "learned")
+        assert (line["difference"] < -10) is (n_diverged > 0), "it counts 0 BLEU"
+    assert max(widths.values()) < 2 * widths[0]
+
+
+def test_beside_a_diverged_baseline_there_are_seeds_alone(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    records["baseline", 2] = made_up.without_result("diverged", "NaN", "baseline", 2)
+    drawing = draw_differences(Results.of(experiment, records, {}))
+    assert drawing is not None
+    axes = drawing.figure.axes[0]
+    assert [text.get_text().strip() for text in axes.texts] == ["the baseline diverged"] * 3
+    assert [line.get_marker() for line in axes.get_lines()] == ["None"], "the line at 0"
+
+
 def test_nothing_is_drawn_of_nothing(experiment: Experiment, results: Results) -> None:
     assert draw_interactions(experiment, results) is None  # variants that never meet
     empty = Results.of(experiment, {}, {})

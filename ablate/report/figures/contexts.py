@@ -13,7 +13,7 @@ from ablate.analysis.measures import Verdict
 from ablate.analysis.statistics import Interval
 from ablate.report.contexts import metric_of, verdict_over
 from ablate.report.figures import style
-from ablate.report.figures.differences import FACES
+from ablate.report.figures.differences import FACES, divergence
 from ablate.report.figures.style import Drawing, add_legend, look, panel_title
 from ablate.report.results import Results
 from ablate.report.table import Contexts, Table
@@ -49,7 +49,8 @@ def draw_contexts(table: Table) -> Drawing | None:
         for row, axes in zip(rows, grid.flat, strict=False):
             _panel(axes, row, [line for line in numbers if line["row"] == row], results)
         style.remove_empty(grid, len(rows))
-        grid[0][0].set_xlim(*_range(numbers))
+        drawn = [line for line in numbers if not _remark(line, results)]
+        grid[0][0].set_xlim(*_range(drawn))
         for panel in grid.flat[max(0, len(rows) - n_wide) : len(rows)]:
             panel.set_xlabel("BLEU, row minus baseline", fontsize=8, color=style.SOFT)
         is_of_others = any(line["prediction.low"] is not None for line in numbers)
@@ -63,7 +64,7 @@ def _range(lines: list[dict[str, Any]]) -> tuple[float, float]:
     for line in lines:
         keys = ("difference",) if line["context"] == _ALL else ("difference", "low", "high")
         ends += [line[key] for key in keys if line[key] is not None]
-    room = 0.1 * (max(ends) - min(ends))
+    room = 0.1 * (max(ends) - min(ends)) or 1.0
     return min(ends) - room, max(ends) + room
 
 
@@ -91,15 +92,22 @@ def _numbers(row: str, contexts: Contexts, results: dict[str, Results]) -> list[
     ]
 
 
+def _remark(line: dict[str, Any], results: dict[str, Results]) -> str:
+    """Return what stands in place of the mark of a row in a context: how it diverged."""
+    context = line["context"]
+    return "" if context == _ALL else divergence(results[context], line["row"])
+
+
 def _panel(axes: Axes, row: str, lines: list[dict[str, Any]], results: dict[str, Results]) -> None:
     names = [*results, _ALL]
     style.set_up_lines(axes, names, next(iter(results.values())).negligible.bleu)
     axes.axvline(0, color=style.SOFT, linewidth=0.6, zorder=1)
     axes.axhline(len(results) - 0.5, color=style.FAINT, linewidth=0.6)
     for line in lines:
-        if line["difference"] is None:
+        y, remark = names.index(line["context"]), _remark(line, results)
+        if remark or line["difference"] is None:
+            style.write_at_0(axes, y, remark or "no result")
             continue
-        y = names.index(line["context"])
         marker, edge, inside = FACES[Verdict(line["verdict"]) if line["verdict"] else None]
         for kind, width, shade in (("prediction.", 4.0, 0.2), ("", 1.2, 1.0)):
             if line[f"{kind}low"] is not None:

@@ -15,7 +15,7 @@ from ablate.analysis.statistics import Interval, paired_differences
 from ablate.report.figures import style
 from ablate.report.figures.style import Drawing, add_legend, look, names_width
 from ablate.report.results import Results
-from ablate.report.values import interval_ends
+from ablate.report.values import interval_ends, of_seeds
 
 FACES = {  # marker, edge and inside: verdicts can be told apart without colours
     Verdict.BETTER: ("^", style.COLOURS[0], style.COLOURS[0]),
@@ -65,6 +65,18 @@ def draw_differences(results: Results) -> Drawing | None:
         return Drawing("differences", _TITLE, figure, numbers)
 
 
+def divergence(results: Results, name: str) -> str:
+    """Return how a row or the baseline diverged, to be read in place of the row's difference.
+
+    A difference that counts divergences as 0 BLEU would make all others too small to see, and an
+    NLL without them is that of a selection.
+    """
+    row = next(row for row in results.summaries if row.name == name)
+    if n := row.count("diverged"):
+        return f"diverged with {of_seeds(n, len(row.outcomes))}"
+    return "the baseline diverged" if results.baseline.count("diverged") else ""
+
+
 def _lines(results: Results, metric: str) -> Iterator[_Line]:
     baseline = results.baseline.metrics.get(metric)
     for summary in results.summaries[1:]:
@@ -93,19 +105,20 @@ def _panel(axes: Axes, results: Results, metric: str, lines: list[_Line], names:
     kind = metric.rpartition(".")[2]
     style.set_up_lines(axes, names, dict(results.negligible).get(kind))
     axes.axvline(0, color=style.INK, linewidth=0.8, zorder=1)
-    for line in lines:
-        _draw(axes, line, y=names.index(line.row))
-    for name in set(names) - {line.row for line in lines}:
-        axes.annotate(
-            " no result", (0, names.index(name)), va="center", fontsize=7, color=style.SOFT
-        )
+    known = {line.row: line for line in lines}
+    for y, name in enumerate(names):
+        remark = divergence(results, name)
+        if name in known:
+            _draw(axes, known[name], y, has_mark=not remark)
+        if remark or name not in known:
+            style.write_at_0(axes, y, remark or "no result")
     what = {"bleu": "BLEU", "nll": "test NLL, nats per token"}.get(kind, "bits per character")
     better = "right" if higher_is_better(metric) else "left"
     axes.set_xlabel("row minus baseline", fontsize=8, color=style.SOFT)
     axes.set_title(f"{what} ({better} is better)", loc="left", fontsize=9, color=style.INK)
 
 
-def _draw(axes: Axes, line: _Line, y: float) -> None:
+def _draw(axes: Axes, line: _Line, y: float, *, has_mark: bool) -> None:
     marker, edge, inside = FACES[line.verdict]
     for interval, width in ((line.difference.simultaneous, 1.0), (line.difference.single, 3.5)):
         if interval is not None:
@@ -118,9 +131,10 @@ def _draw(axes: Axes, line: _Line, y: float) -> None:
     axes.scatter(
         seeds, [y + 0.24] * len(seeds), s=7, color=style.SOFT, alpha=0.7, linewidths=0, zorder=3
     )
-    estimate = line.difference.estimate or 0.0
-    (mark,) = axes.plot([estimate], [y], marker=marker, markersize=6.5, zorder=4)
-    mark.set(color=edge, markerfacecolor=inside, markeredgecolor=edge)
+    if has_mark:
+        estimate = line.difference.estimate or 0.0
+        (mark,) = axes.plot([estimate], [y], marker=marker, markersize=6.5, zorder=4)
+        mark.set(color=edge, markerfacecolor=inside, markeredgecolor=edge)
 
 
 def _numbers(metric: str, line: _Line) -> dict[str, Any]:

@@ -108,6 +108,11 @@ def set_up_lines(axes: Axes, names: Sequence[str], band: float | None) -> None:
     draw_grid(axes, "x")
 
 
+def write_at_0(axes: Axes, y: float, text: str) -> None:
+    """Write a small remark beside 0, in place of a mark."""
+    axes.annotate(f" {text}", (0, y), va="center", fontsize=7, color=SOFT)
+
+
 def panel_title(row: str) -> str:
     """Return the name of a row in as many lines as the width of a narrow panel asks for."""
     return "\n".join(textwrap.wrap(row, _PANEL_CHARACTERS))
