@@ -90,18 +90,18 @@ def print_plan(planned: Plan) -> None:
     rows = []
     for row in planned.rows:
         chosen = {path: f" ({how})" for path, how in row.chosen.items()}
-        changes = ", ".join(
+        changes = [
             f"{path}={'?' if path in row.pending else format_value(value) + chosen.get(path, '')}"
             for path, value in row.changes.items()
-        )
-        below = f"\n  {changes}" if changes else ""
+        ]
+        names = ["\n  ".join([row.name, *changes])] if is_narrow else [row.name, ", ".join(changes)]
         delta = f" ({row.params_delta:+.1%})" if row.params_delta else ""
         approximately = "" if row.is_vocabulary_known else "~"
         published, memory = row.published.get("params"), row.train_peak_mib
         seconds, is_guess = row.seconds_per_run, "~" * row.is_time_estimated
         rows.append(
             [
-                *([f"{row.name}{below}"] if is_narrow else [row.name, changes]),
+                *names,
                 f"{approximately}{row.params:,}{delta}",
                 *([f"{published / 1e6:,.4g} M" if published else ""] if is_published else []),
                 f"{approximately}{row.flops_per_target_token / 1e6:,.3g}",

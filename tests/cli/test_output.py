@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from random import Random
 
 import pytest
 from rich.table import Table
 from rich.text import Text
 
-from ablate.cli.output import print_rows
+from ablate.cli.output import print_or_write, print_rows
 from ablate.console import Console
+from tests.cli.conftest import Ablate
+from tests.made_up_runs import BASE
 
 CELLS = ("", "a", "[b]x[/b]", "lr=0.1", " two  words", ":smile:", "日本語", "é", "12,345")
 
@@ -40,3 +43,26 @@ def test_rows_are_those_of_rich(rows: Sequence[Sequence[str]], width: int) -> No
     with console.capture() as expected:
         console.print(grid)
     assert actual.get() == expected.get()
+
+
+@pytest.mark.parametrize(("term", "is_coloured"), [("xterm-256color", True), ("dumb", False)])
+def test_a_terminal_that_prints_codes_as_text_gets_none(
+    term: str, is_coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("TERM", term)
+    given: list[bool] = []
+    print_or_write(lambda **o: given.append(o["is_coloured"]) or "", None, is_wide=False)
+    assert given == [is_coloured]
+
+
+def test_a_narrow_plan_has_each_change_in_a_line_of_its_own(
+    ablate: Ablate, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variants = "variants:\n  both: {model.position: learned, model.norm: none}\n"
+    (folder / "two.yaml").write_text(BASE + variants, encoding="utf-8")
+    monkeypatch.setattr("ablate.cli.plan.console_of_output", lambda: Console(width=80))
+    lines = ablate("plan", "two.yaml").stdout.splitlines()
+    at = next(at for at, line in enumerate(lines) if line.startswith("both "))
+    changes = [line.rstrip() for line in lines[at + 1 : at + 3]]
+    assert changes == ["  model.position=learned", "  model.norm=none"]
