@@ -6,6 +6,7 @@ Rich is imported by the functions that need it, because that takes time.
 from __future__ import annotations
 
 import functools
+import os
 import re
 import shutil
 import sys
@@ -28,6 +29,8 @@ _OUR_STYLES = re.compile(r"(\x1b\[(?:0|1|2|1;31)m)")
 """Bold, faint, bold red, and the end of each."""
 _PIPE_WIDTH = 1000
 """Columns of a pipe, so that lines are not wrapped."""
+_WITHOUT_FACES = ("dumb", "unknown")
+"""Values of ``$TERM`` for terminals that print the codes of styles as text."""
 _SCREEN = (100, 24)
 """Columns and lines of a table that is not for a terminal, unless ``$COLUMNS`` is set."""
 
@@ -91,7 +94,8 @@ def print_or_write(render: Callable[..., str], output: Path | None, *, is_wide: 
     """Print a text that depends on the width and colours of the terminal, or write it to a file."""
     width = None if is_wide else shutil.get_terminal_size(_SCREEN).columns
     if output is None:
-        echo(render(width=width, is_coloured=sys.stdout.isatty()), nl=False, is_styled=True)
+        is_coloured = sys.stdout.isatty() and os.environ.get("TERM") not in _WITHOUT_FACES
+        echo(render(width=width, is_coloured=is_coloured), nl=False, is_styled=True)
     else:
         from ablate.store import write_whole
 

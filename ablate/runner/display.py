@@ -322,8 +322,8 @@ def display(console: Console) -> Display:
     """Return the display that suits a console: for an event stream, for a terminal, or plain."""
     if isinstance(console.file, EventStream):
         return EventDisplay(console.file)
-    kind = LiveDisplay if console.is_terminal else PlainDisplay
-    return kind(console)
+    is_live = console.is_terminal and not console.is_dumb_terminal
+    return LiveDisplay(console) if is_live else PlainDisplay(console)
 
 
 def label(task: Task) -> str:

@@ -48,6 +48,8 @@ def watch() -> Clock:
 def test_a_terminal_gets_the_live_table_and_a_pipe_gets_lines() -> None:
     assert type(display(_console(is_terminal=True))) is LiveDisplay
     assert type(display(_console())) is PlainDisplay
+    dumb = Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "dumb"})
+    assert type(display(dumb)) is PlainDisplay, "it cannot go back to a line"
 
 
 def test_an_event_stream_gets_a_json_object_for_every_call(watch: Clock, task: MakeTask) -> None:
