@@ -103,6 +103,8 @@ def test_every_head_is_a_panel_and_every_weight_a_number(tmp_path: Path) -> None
     drawing = draw_attention(AttentionMap("cross.1", weights, ["a", "b", "c"], list("wxyz")))
     titles = [axes.get_title(loc="left") for axes in drawing.figure.axes]
     assert [title for title in titles if title] == [f"head {n}" for n in range(5)]
+    figure = drawing.figure
+    assert (figure.get_supylabel(), figure.get_supxlabel()) == ("query", "key")
     files = drawing.save(tmp_path)
     names = [f"attention.cross.1.{kind}" for kind in ("svg", "png", "csv")]
     assert [file.name for file in files] == names

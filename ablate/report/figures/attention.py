@@ -50,6 +50,8 @@ def draw_attention(each: AttentionMap) -> Drawing:
             axes.tick_params(length=0)
         figure.colorbar(image, ax=panels, shrink=0.8, pad=0.01).ax.tick_params(labelsize=6)
         figure.suptitle(title, x=0.01, ha="left", fontsize=9, color=INK)
+        figure.supylabel("query", size=7, color=SOFT)
+        figure.supxlabel("key", size=7, color=SOFT)
     numbers = [
         {
             "sublayer": each.name,
