@@ -386,6 +386,23 @@ def test_colours_within_one_decade_have_numbers(experiment: Experiment, tmp_path
         assert sum(low <= tick <= high for tick in bar.get_xticks()) > 1
 
 
+def test_a_diverged_row_does_not_set_the_colours_of_the_others(
+    experiment: Experiment, tmp_path: Path
+) -> None:
+    files = {}
+    for row, steps, ratio in (("baseline", range(1, 21), 1e-3), ("learned", (1, 2), 1e6)):
+        lines = [f"{step},encoder 1,1.0,{ratio * step}\n" for step in steps]
+        files[row, 1] = tmp_path / f"{row}.csv"
+        text = "step,layer,gradient_norm,update_ratio\n" + "".join(lines)
+        files[row, 1].write_text(text, encoding="utf-8")
+    highest = []
+    for diverged in ([], [("learned", 1)], [("learned", 1), ("baseline", 1)]):
+        figure = drawn(draw_layers(experiment, files, diverged)).figure
+        highest.append(figure.axes[1].collections[0].norm.vmax)
+    assert highest[0] == highest[2] > 1e5, "no row is left to set the scale"
+    assert highest[1] == pytest.approx(20e-3, rel=0.1)
+
+
 def test_without_records_of_layers_there_is_no_figure(
     experiment: Experiment, tmp_path: Path
 ) -> None:

@@ -29,6 +29,6 @@ def drawings(details: Details) -> Iterator[Drawing]:
         draw_interactions(details.experiment, results),
         draw_lengths(results, details.sentences, sources),
         draw_curves(details.experiment, details.files("curve.csv"), diverged),
-        draw_layers(details.experiment, details.files("layers.csv")),
+        draw_layers(details.experiment, details.files("layers.csv"), diverged),
     )
     yield from filter(None, drawn)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,8 @@ _MEASURES = {
     "update_ratio": "update over weights, ratio of norms",
 }
 _LEGEND = (
-    "geometric mean over seeds; steps on a logarithmic axis; empty: 0, not finite, or not reached"
+    "geometric mean over seeds; steps on a logarithmic axis; empty: 0, not finite, or not reached; "
+    "beyond a scale: the colour of its end"
 )
 _COLOURS = "viridis"  # lighter is more, in black and white too
 _LINE, _GAP, _TOP, _BOTTOM, _LEFT = 0.13, 0.42, 0.75, 0.75, 0.95  # inches
@@ -35,8 +36,15 @@ Point = tuple[str, int]  # layer and step
 Means = Mapping[Point, float]
 
 
-def draw_layers(experiment: Experiment, files: Mapping[tuple[str, int], Path]) -> Drawing | None:
-    """Draw heat maps of ``layers.csv`` over steps, two for each row; return None without files."""
+def draw_layers(
+    experiment: Experiment,
+    files: Mapping[tuple[str, int], Path],
+    diverged: Collection[tuple[str, int]] = (),
+) -> Drawing | None:
+    """Draw heat maps of ``layers.csv`` over steps, two for each row; return None without files.
+
+    The scales are those of the rows without ``diverged`` seeds, if there are any.
+    """
     rows = {
         row.name: means
         for row in experiment.rows
@@ -44,6 +52,8 @@ def draw_layers(experiment: Experiment, files: Mapping[tuple[str, int], Path]) -
     }
     if not rows:
         return None
+    partial = {name for name, _ in diverged}
+    scaled = [of_row for row, of_row in rows.items() if row not in partial] or [*rows.values()]
     with look():
         numbers = [
             {
@@ -55,7 +65,7 @@ def draw_layers(experiment: Experiment, files: Mapping[tuple[str, int], Path]) -
             for row, measures in rows.items()
             for layer, step in measures["gradient_norm"]
         ]
-        return Drawing("layers", _TITLE, _figure(rows), numbers)
+        return Drawing("layers", _TITLE, _figure(rows, scaled), numbers)
 
 
 def _means(paths: Sequence[Path]) -> dict[str, Means]:
@@ -83,7 +93,9 @@ def _mean(values: Sequence[float]) -> float:
     return math.exp(sum(logs) / len(logs)) if logs else math.nan
 
 
-def _figure(rows: Mapping[str, Mapping[str, Means]]) -> Figure:
+def _figure(
+    rows: Mapping[str, Mapping[str, Means]], scaled: Sequence[Mapping[str, Means]]
+) -> Figure:
     n_layers = [len(_layers(measures)) for measures in rows.values()]
     height = sum(n * _LINE + _GAP for n in n_layers) + _TOP + _BOTTOM
     figure = Figure(figsize=(_WIDTH, height))
@@ -103,7 +115,7 @@ def _figure(rows: Mapping[str, Mapping[str, Means]]) -> Figure:
         },
     )
     for column, (measure, title) in enumerate(_MEASURES.items()):
-        values = [v for of_row in rows.values() for v in of_row[measure].values()]
+        values = [v for of_row in scaled for v in of_row[measure].values()]
         known = np.array([value for value in values if math.isfinite(value)])
         low, high = np.quantile(known, [0.01, 0.99])
         scale = LogNorm(low, max(high, low * 1.01), clip=True)
