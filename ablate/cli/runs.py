@@ -73,7 +73,8 @@ def list_runs(
         echo_json([run.to_json() for run in listed])
         return
     grid = Table(box=None, pad_edge=False, header_style="bold")
-    for header in ("hash", "experiment", "row"):
+    grid.add_column("hash", no_wrap=True)  # to be copied
+    for header in ("experiment", "row"):
         grid.add_column(header, overflow="fold")
     for header in ("seed", "status", "BLEU", "MiB"):
         grid.add_column(header, justify="left" if header == "status" else "right", no_wrap=True)

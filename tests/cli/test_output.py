@@ -13,7 +13,7 @@ from rich.text import Text
 from ablate.cli.output import print_or_write, print_rows
 from ablate.console import Console
 from tests.cli.conftest import Ablate
-from tests.made_up_runs import BASE
+from tests.made_up_runs import BASE, finished
 
 CELLS = ("", "a", "[b]x[/b]", "lr=0.1", " two  words", ":smile:", "日本語", "é", "12,345")
 
@@ -51,9 +51,14 @@ def test_a_terminal_that_prints_codes_as_text_gets_none(
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("TERM", term)
-    given: list[bool] = []
-    print_or_write(lambda **o: given.append(o["is_coloured"]) or "", None, is_wide=False)
-    assert given == [is_coloured]
+    given: dict[str, bool] = {}
+
+    def render(**options: bool) -> str:
+        given.update(options)
+        return ""
+
+    print_or_write(render, None, is_wide=False)
+    assert given["is_coloured"] is is_coloured
 
 
 def test_a_narrow_plan_has_each_change_in_a_line_of_its_own(
@@ -66,3 +71,15 @@ def test_a_narrow_plan_has_each_change_in_a_line_of_its_own(
     at = next(at for at, line in enumerate(lines) if line.startswith("both "))
     changes = [line.rstrip() for line in lines[at + 1 : at + 3]]
     assert changes == ["  model.position=learned", "  model.norm=none"]
+
+
+def test_a_hash_to_copy_is_in_one_line(
+    ablate: Ablate, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variants = "variants:\n  a row with a name of many words: {model.norm: none}\n"
+    finished(folder, f"{BASE}{variants}")
+    monkeypatch.setattr("ablate.cli.runs.console_of_output", lambda: Console(width=70))
+    printed = ablate("runs", "list").stdout
+    hashes = [path.name for path in (folder / "results" / "runs").iterdir() if path.is_dir()]
+    assert len(hashes) == 4
+    assert all(hash_ in printed for hash_ in hashes)
