@@ -121,6 +121,32 @@ def test_means_leave_out_what_diverged(experiment: Experiment, tmp_path: Path) -
     assert [np.asarray(line.get_xdata())[-1] for line in seeds] == [40, 40, 10, 10]
 
 
+def test_training_losses_are_means_over_the_same_windows_of_steps(
+    experiment: Experiment, tmp_path: Path
+) -> None:
+    """A hundred steps are fifty windows of two; a run that ended early has a part of its last."""
+    some = {
+        ("baseline", 1): write_curve(tmp_path / "long.csv", 100),
+        ("baseline", 2): write_curve(tmp_path / "short.csv", 5, level=2.0),
+    }
+    drawing = drawn(draw_curves(experiment, some))
+    values = {
+        (line["measure"], line["seed"], line["step"]): line["value"] for line in drawing.numbers
+    }
+    steps = {
+        seed: [s for of, seed_, s in values if (of, seed_) == ("train_loss", seed)]
+        for seed in (1, 2)
+    }
+    assert steps == {1: list(range(2, 101, 2)), 2: [2, 4, 5]}
+    expected = {
+        ("train_loss", 1, 2): 1 + (5 / 1 + 5 / 2) / 2,
+        ("train_loss", 1, 100): 1 + (5 / 99 + 5 / 100) / 2,
+        ("train_loss", 2, 5): 2 + 5 / 5,
+        ("dev_nll", 1, 10): 1 + 4 / 10,
+    }
+    assert {key: values[key] for key in expected} == pytest.approx(expected)
+
+
 def test_many_rows_have_a_panel_each(tmp_path: Path) -> None:
     rows = "".join(f"\n  r{i}: {{model.dims.max_len: {65 + i}}}" for i in range(9))
     experiment = made_up.experiment(tmp_path, f"{rows}\n", seeds="[1, 2]")

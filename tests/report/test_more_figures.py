@@ -75,7 +75,8 @@ def results(experiment: Experiment, records: made_up.Records) -> Results:
 def test_the_forest_plot_has_the_numbers_of_the_table(
     experiment: Experiment, results: Results, tmp_path: Path
 ) -> None:
-    svg, png, numbers = saved(draw_differences(results), tmp_path)
+    drawing = drawn(draw_differences(results))
+    svg, png, numbers = saved(drawing, tmp_path)
     assert (svg.name, png.stat().st_size > 10_000) == ("differences.svg", True)
     written = texts(svg)
     for row in experiment.rows[1:]:
@@ -83,13 +84,29 @@ def test_the_forest_plot_has_the_numbers_of_the_table(
     assert "right is better" in written
     assert "left is better" in written
     lines = _lines(numbers)
+    names = [label.get_text() for label in drawing.figure.axes[0].get_yticklabels()]
     for metric, row in product(("test.test.bleu", "test.test.nll"), experiment.rows[1:]):
         difference = results.difference(row.name, metric)
         assert difference is not None
         assert difference.simultaneous is not None
         line = lines[metric, row.name]
-        ends = [float(line[key]) for key in ("difference", "simultaneous.low")]
-        assert ends == pytest.approx([difference.estimate, difference.simultaneous.low])
+        assert difference.single is not None
+        keys = ("difference", "simultaneous.low", "single.low", "single.high", "n")
+        single, simultaneous = (
+            [interval.low, interval.high]
+            for interval in (difference.single, difference.simultaneous)
+        )
+        assert [float(line[key]) for key in keys] == pytest.approx(
+            [difference.estimate, simultaneous[0], *single, 3]
+        )
+        axes = drawing.figure.axes[metric.endswith("nll")]
+        y = names.index(row.name)
+        of_row = [
+            of for of in axes.lines if np.asarray(of.get_ydata())[0] == y and of.get_zorder() > 1
+        ]
+        bars = {of.get_linewidth(): np.asarray(of.get_xdata()).tolist() for of in of_row[:2]}
+        assert bars == {1.0: simultaneous, 3.5: single}
+        assert np.asarray(of_row[2].get_xdata()).tolist() == [difference.estimate]
         assert line["verdict"] == str(results.verdict(row.name, metric))
         mean = np.mean([float(pair.split(":")[1]) for pair in line["seeds"].split()])
         assert mean == pytest.approx(difference.estimate, rel=1e-4)
@@ -165,6 +182,20 @@ def test_costs_are_those_of_the_records(
         assert f"{number}  {row.name}" in texts(svg)
 
 
+def test_the_error_of_a_decoding_time_is_the_spread_of_the_rounds(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    for (row, _), record in records.items():
+        speeds = [(2 if row == "learned" else 1) * each for each in (80.0, 100.0, 125.0)]
+        record["speed"]["rounds"]["decode_sentences_per_second"] = speeds
+    numbers = drawn(draw_costs(Results.of(experiment, records, {}))).numbers
+    times = {n["row"]: n for n in numbers if n["measure"] == "decoding, ms per sentence"}
+    sd = np.std([80, 100, 125], ddof=1)
+    for row, cost in (("baseline", 10), ("learned", 5)):
+        assert times[row]["cost"] == pytest.approx(cost)
+        assert times[row]["error"] == pytest.approx(cost * sd / 100)
+
+
 def test_costs_have_short_numbers_at_their_axes(
     experiment: Experiment, records: made_up.Records
 ) -> None:
@@ -237,8 +268,13 @@ def test_a_row_with_diverged_seeds_is_hollow_and_the_front_does_not_join_it(
         if has_diverged:
             records["learned", 3] = made_up.without_result("diverged", "NaN", "learned", 3)
         figure = drawn(draw_costs(Results.of(experiment, records, {}))).figure
-        colours = [line.get_color() for line in figure.axes[2].lines]
-        assert (COLOURS[1] in colours) is not has_diverged
+        fronts = [
+            np.asarray(line.get_xydata()).tolist()
+            for line in figure.axes[2].lines
+            if line.get_color() == COLOURS[1]
+        ]
+        front = [pytest.approx(ends) for ends in ([1_321_000, 40.2], [1_354_000, 80.2])]
+        assert fronts == ([] if has_diverged else [front])
         faces = [line.get_markerfacecolor() for line in figure.axes[0].lines]
         assert faces.count("white") == has_diverged
         legend = " ".join(figure.get_supxlabel().split())
@@ -324,11 +360,16 @@ def test_interactions_are_drawn_where_their_interval_leaves_out_0(tmp_path: Path
         together = 4 * ("rms" in row and "none" in row)
         record["test"]["test"]["bleu"] = 30 + alone + together + seed + 0.01 * (len(row) * seed % 7)
     drawing = drawn(draw_interactions(experiment, Results.of(experiment, records, {})))
-    lines = {text.get_text() for axes in drawing.figure.axes for text in axes.texts}
-    assert "+4.0" in lines
+    (axes,) = drawing.figure.axes
+    (at,) = [text.get_position() for text in axes.texts if text.get_text() == "+4.0"]
+    ticks = axes.get_xticklabels()[int(at[0])], axes.get_yticklabels()[int(at[1])]
+    assert [label.get_text() for label in ticks] == ["rms", "none"]
     cells = {line["rows"].split(";")[0]: line for line in drawing.numbers}
     assert set(cells) == {"norm=rms position=learned", "norm=rms position=none"}
-    assert cells["norm=rms position=none"]["interaction"] == pytest.approx(4.0, abs=0.3)
+    cell = cells["norm=rms position=none"]
+    assert cell["interaction"] == pytest.approx(4.0, abs=0.3)
+    assert (cell["first"], cell["second"]) == ("model.position=none", "model.norm=rms")
+    assert (cell["low"] > 0, cell["high"] < 5, cell["n"]) == (True, True, 3)
     records["norm=rms position=none", 1] = made_up.without_result("diverged", "NaN", "x", 1)
     drawing = drawn(draw_interactions(experiment, Results.of(experiment, records, {})))
     lines = {text.get_text() for axes in drawing.figure.axes for text in axes.texts}
