@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -17,14 +18,20 @@ from ablate.report.comparison import Compared, MatchedRow, TranslationDifference
 NLL = "test.test.nll"
 
 
+def compared_in(metric: str, before: Sequence[float], after: Sequence[float]) -> Compared:
+    """Return the comparison of one row by the values of its seeds."""
+    first, second = (RowSample.of(dict(enumerate(of, start=1))) for of in (before, after))
+    pair, done = (first, second), {"done": len(before)}
+    shifts = {metric: compare_matched({"a": pair})["a"]}
+    row = MatchedRow(("a", "a"), "spec", {}, {metric: pair}, shifts, (done, done))
+    about = TranslationDifferences(), ["test"]
+    return Compared(("before", "after"), [row], ((), ()), {}, Negligible(), *about)
+
+
 @pytest.fixture
 def compared() -> Compared:
     """A row whose loss has become infinite with one of two seeds."""
-    pair = RowSample.of({1: 1.0, 2: 2.0}), RowSample.of({1: 1.5, 2: math.inf})
-    shifts, done = {NLL: compare_matched({"a": pair})["a"]}, {"done": 2}
-    row = MatchedRow(("a", "a"), "spec", {}, {NLL: pair}, shifts, (done, done))
-    about = TranslationDifferences(), ["test"]
-    return Compared(("before", "after"), [row], ((), ()), {}, Negligible(), *about)
+    return compared_in(NLL, (1.0, 2.0), (1.5, math.inf))
 
 
 def _no_json(constant: str) -> Any:
@@ -46,3 +53,14 @@ def test_a_csv_says_that_a_number_has_no_bound(compared: Compared) -> None:
     assert (line["before"], line["metric"], line["mean.before"]) == ("a", NLL, "1.5")
     assert (line["mean.after"], line["difference"]) == ("inf", "inf")
     assert (line["method"], line["se"], line["single.low"], line["verdict"]) == ("none", "", "", "")
+
+
+@pytest.mark.parametrize(("level", "verdict"), [(1.9, "cannot tell"), (40.0, "no difference")])
+def test_what_had_hardly_learned_before_is_not_said_to_be_no_different(
+    level: float, verdict: str
+) -> None:
+    """Below twice the band of 1 BLEU, whatever it has come to after."""
+    before, gains = (level, level + 0.1, level), (0.3, 0.31, 0.3)
+    after = [value + gain for value, gain in zip(before, gains, strict=True)]
+    bleu = compared_in("test.test.bleu", before, after)
+    assert bleu.outcome(bleu.rows[0], "test.test.bleu") == verdict

@@ -180,6 +180,17 @@ def test_rows_beside_a_baseline_that_has_not_learned_are_given_up(experiment: Ex
     )
 
 
+@pytest.mark.parametrize(("level", "given_up"), [(4.5, {"literal": 3, "heads_1": 3}), (7.5, {})])
+def test_a_baseline_has_not_learned_below_twice_the_band(
+    level: float, given_up: dict[str, int], experiment: Experiment
+) -> None:
+    band = experiment.negligible.model_copy(update={"bleu": 3.0})
+    made = records(experiment, lambda row, seed: 30 if row == "learned" else level)
+    looks = judge(replace(experiment, negligible=band), made)
+    assert looks.decided["learned"] == 3
+    assert looks.given_up == given_up
+
+
 def test_the_conclusion_has_the_seeds_of_the_rows_that_it_names(experiment: Experiment) -> None:
     near = records(
         experiment, lambda row, seed: 40 + {"learned": -9.0, "literal": -9.0}.get(row, 0)

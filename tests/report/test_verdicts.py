@@ -292,10 +292,12 @@ def test_the_first_footnotes_say_how_to_read_the_table(
 
 
 def test_where_the_baseline_has_hardly_learned_that_and_its_score_are_said(
-    experiment: Experiment, records: made_up.Records
+    tmp_path: Path, records: made_up.Records
 ) -> None:
-    """Below twice the band of 1 BLEU a row has too little to lose."""
-    for bleu, is_said in ((1.9, True), (2.1, False)):
+    """Below twice the band of 3 BLEU a row has too little to lose."""
+    head = f"negligible: {{bleu: 3}}\n{made_up.HEAD}"
+    experiment = made_up.experiment(tmp_path, head=head)
+    for bleu, is_said in ((5.9, True), (6.1, False)):
         for (row, seed), record in records.items():
             record["test"]["test"]["bleu"] = bleu + 0.01 * math.cos(len(row) + seed * math.tau / 3)
         table = tabulate(experiment, records)
