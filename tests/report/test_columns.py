@@ -149,6 +149,21 @@ def test_rows_that_had_more_are_told_apart_and_marked(
     assert texts(laid_out, TRAIN_FLOPS) == flops
 
 
+def test_rows_that_had_less_are_told_apart_and_marked(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    for seed in SEEDS:
+        records["learned", seed]["train"] |= {"steps": 5}
+        records["literal", seed]["flops"] = {"train_per_target_token": 0.9e6}
+    laid_out = tabulate(experiment, records)
+    assert texts(laid_out, "train.steps") == ["10", "5¶", "10", "10"]
+    assert texts(laid_out, TRAIN_FLOPS) == ["4.0", "4.0", f"3.6¶ (0.90{TIMES})", "4.0"]
+    assert notes(laid_out)["budget"] == (
+        f"equal target tokens; steps 0.50 to 1.00{TIMES} the baseline's; training FLOPs 0.90 to "
+        f"1.00{TIMES} the baseline's; ¶ marks what differs by more than 5%"
+    )
+
+
 def test_where_tokenizers_differ_losses_are_per_character_and_those_per_token_not_judged(
     experiment: Experiment, records: made_up.Records
 ) -> None:
