@@ -17,6 +17,7 @@ from ablate.analysis.summary import STATUSES
 from ablate.errors import SpecError
 from ablate.report import FORMATS, Table, format_of, render, tabulate
 from ablate.report.table import Footnote
+from ablate.report.values import MINUS
 from tests.report import made_up
 
 HOSTILE = """
@@ -211,6 +212,13 @@ def test_json_holds_every_value_with_its_seed(broken: Table) -> None:
             assert {int(seed): value for seed, value in read["values"].items()} == estimate.values
             sd = None if name.startswith(("speed.", "memory.")) else estimate.sd
             assert (read["mean"], read["sd"], read["n"]) == (estimate.mean, sd, estimate.n)
+        assert row["speeds"].keys() == line.summary.speeds.keys()
+        for name, speed in line.summary.speeds.items():
+            read, rounds = row["speeds"][name], line.summary.rounds[name]
+            ends = speed.interval and [speed.interval.low, speed.interval.high]
+            assert (read["polished"], read["ratio"]) == (speed.value, speed.ratio)
+            assert read["ratio_interval"] == ends
+            assert (read["median"], read["sd"]) == (rounds.median, rounds.sd)
     assert len(content["footnotes"]) == len(broken.footnotes)
     assert content["conclusion"] == broken.conclusion
     assert content["negligible"] == {"bleu": 1.0, "nll": 0.02}
@@ -222,6 +230,9 @@ def test_json_holds_every_value_with_its_seed(broken: Table) -> None:
             compared.df,
             ["learned"],
         )
+        assert error["critical"] == compared.family.critical
+        least = compared.detectable
+        assert error["detectable"] == (least and [least.low, least.high])
         each = compared.differences["literal"]
         assert (read["estimate"], read["p"], read["won"]) == (each.estimate, each.p, each.n_won)
 
@@ -303,6 +314,18 @@ def test_numbers_of_a_column_stand_below_one_another(whole: Table) -> None:
     rows = [line for line in lines if line.split("  ")[0] in ("learned", "literal", "heads_1")]
     points = [{m.start() for m in re.finditer(r"\.", row)} for row in rows[:3]]
     assert points[0] > points[1] == points[2]  # the first has one more number in brackets
+
+
+def test_each_line_of_a_terminal_has_the_numbers_of_its_row(whole: Table) -> None:
+    signed = re.compile(rf"[+{MINUS}]?\d+\.\d+")
+    lines = render(whole, "terminal").splitlines()
+    for block in whole.blocks:
+        for row in block.lines:
+            expected = signed.findall(" ".join(cell.text for cell in row.cells))
+            printed = [
+                signed.findall(each) for each in lines if each.split("  ")[0] == row.summary.name
+            ]
+            assert expected in printed
 
 
 def test_without_all_notes_the_vital_ones_stand_under_the_answer_and_the_table(
