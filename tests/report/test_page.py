@@ -7,6 +7,7 @@ import csv
 import html
 import io
 import re
+import statistics
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from sacrebleu.metrics.chrf import CHRF
 
 from ablate import api
 from ablate.errors import DamagedFileWarning
@@ -21,7 +23,7 @@ from ablate.record import leaves
 from ablate.report import Details, Table, render, tabulate
 from ablate.report.table import joined_changes
 from ablate.report.translations import marked, translations
-from ablate.report.values import NOTHING, TIMES
+from ablate.report.values import NOTHING, TIMES, signed
 from ablate.store import describe, translations_file
 from tests import made_up_runs
 from tests.browser import in_browser, n_texts_on_paper, needs_browser
@@ -143,7 +145,13 @@ def test_the_seeds_of_a_number_are_behind_it(whole: Table) -> None:
     for cell, line in zip(bleu, whole.lines, strict=True):
         values = line.summary.metrics["test.test.bleu"].values
         expected = [f"seed {seed}: {value:.3f}" for seed, value in values.items()]
-        assert str(cell["data-seeds"]).splitlines()[:-1] == expected
+        expected.append(f"sd {statistics.stdev(values.values()):.3f}")
+        assert str(cell["data-seeds"]).splitlines() == expected
+    _, *differences = [c for c in cells if c["data-label"] == "ΔBLEU test"]
+    theirs, *ours = (line.summary.metrics["test.test.bleu"].values for line in whole.lines)
+    for cell, own in zip(differences, ours, strict=True):
+        expected = [f"seed {seed}: {signed(own[seed] - theirs[seed], 3)}" for seed in own]
+        assert str(cell["data-seeds"]).splitlines() == expected
     memory = [c for c in cells if str(c["data-label"]).startswith("memory")]
     assert memory
     assert not any("data-seeds" in cell for cell in memory)
@@ -206,6 +214,29 @@ def test_translations_are_those_on_which_rows_differ_most(study: Table, study_pa
     assert study_page.count('<article data-set="test" data-length="long"') == 12
 
 
+def test_a_sentence_has_its_place_its_source_and_the_scores_of_its_rows(study: Table) -> None:
+    details = details_of(study)
+    pattern = r"<h3>(\S+), sentence (\d+), (\w+); range (\S+) chrF</h3>\n<dl>\n(.*?)\n</dl>"
+    articles = re.findall(pattern, translations(details), flags=re.DOTALL)
+    lengths: dict[tuple[str, str], list[int]] = {}
+    for test_set, number, length, range_, lines in articles:
+        (sources, (references,)), at = details.texts[test_set], int(number) - 1
+        terms = re.findall('<dt>(.*?)</dt><dd dir="auto">(.*)</dd>', html.unescape(lines))
+        assert terms[:2] == [("source", sources[at]), ("reference", references[at])]
+        lengths.setdefault((test_set, length), []).append(len(sources[at].split()))
+        scores = []
+        for rows, text in terms[2:]:
+            row, seed = rows.replace(" and ", ", ").split(", ")[0], details.experiment.seeds[0]
+            file = details.folders[row, seed] / translations_file(test_set)
+            ours = file.read_text(encoding="utf-8").splitlines()[at]
+            scores.append(CHRF().sentence_score(ours, [references[at]]).score)
+            assert text.endswith(f"chrF {scores[-1]:.1f}</span>")
+        assert range_ == f"{max(scores) - min(scores):.1f}"
+    for test_set in details.texts:
+        short, medium, long = (lengths[test_set, of] for of in ("short", "medium", "long"))
+        assert max(short) < min(medium) <= max(medium) < min(long)
+
+
 def test_damaged_translations_are_left_out_with_a_warning(study: Table) -> None:
     details = details_of(study)
     row, seed = details.experiment.rows[1].name, details.experiment.seeds[0]
@@ -256,8 +287,13 @@ def test_runs_have_their_hashes_and_commands_below_the_question(
     first, *_ = study_page.split("<main>")
     assert html.escape(study.conclusion) in first
     assert f"<h1>{html.escape(str(study.question))}</h1>" in first
-    for record in details_of(study).records.values():
-        assert f"<code>{record['hash']}</code>" in study_page
+    heads = ["row", "seed", "status", "hash", "test.test.bleu", "test.test.nll", "finished"]
+    (runs,) = [rows[1:] for rows in Page(study_page).tables if rows[0] == heads]
+    assert [run[:6] for run in runs] == [
+        [row, str(seed), "done", record["hash"], f"{scores['bleu']:.2f}", f"{scores['nll']:.4f}"]
+        for (row, seed), record in details_of(study).records.items()
+        for scores in [record["test"]["test"]]
+    ]
     assert re.search(r"ablate run \S*small\.yaml\n", study_page)
     assert "@software{ablate," in study_page
     assert "Zhang &amp; Sennrich 2019" in study_page  # the source of rms
