@@ -20,6 +20,7 @@ from ablate.errors import SpecError
 from ablate.measuring import count_parameters
 from ablate.model.assembly import assemble
 from ablate.parts.embedding import Vocabulary
+from ablate.report.plan import Power
 from ablate.runner import devices, provenance
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device, DeviceFacts
@@ -60,8 +61,24 @@ def test_no_run_ends_sooner_because_other_devices_are_free(path: Path, tmp_path:
     rows = tuple(replace(r, seconds_per_run=60.0 * n) for n, r in enumerate(plan.rows, 1))
     times = [replace(plan, n_worker_slots=n, rows=rows).seconds_left for n in (1, 2, 3, 8)]
     assert times == [360, 180, 180, 180]
+    assert replace(plan, rows=rows).device_seconds == 360
     on_two = tuple(replace(row, devices_per_run=2) for row in rows)
-    assert replace(plan, n_worker_slots=3, rows=on_two).seconds_left == 360
+    of_pairs = replace(plan, n_worker_slots=3, rows=on_two)
+    assert (of_pairs.seconds_left, of_pairs.device_seconds) == (360, 720)
+    assert of_pairs.remarks()[0].endswith("3 are missing; 1 at a time on cpu")
+
+
+def test_the_time_of_more_seeds_is_that_of_all_rows(path: Path, tmp_path: Path) -> None:
+    plan = api.plan(path, device="cpu", results=tmp_path)
+    rows = tuple(replace(r, seconds_per_run=60.0 * n) for n, r in enumerate(plan.rows, 1))
+    power = Power(sd=1.0, df=4, n_seeds=2, detectable=2.5, seeds_for={1.0: 4, 0.5: None})
+    of_rows = replace(plan, n_worker_slots=2, rows=rows, power=power)
+    times = "1 BLEU takes 4 seeds (12:00), 0.5 BLEU takes over 1000 seeds"
+    assert of_rows.remarks()[1].endswith(times)
+    on_two = tuple(replace(row, devices_per_run=2) for row in rows)
+    assert "4 seeds (24:00)" in replace(of_rows, rows=on_two).remarks()[1]
+    unknown = (replace(rows[0], seconds_per_run=None), *rows[1:])
+    assert "1 BLEU takes 4 seeds, " in replace(of_rows, rows=unknown).remarks()[1]
 
 
 @pytest.mark.parametrize("command", [api.plan, api.gate, api.bless])
@@ -268,9 +285,14 @@ def test_totals_are_known_as_soon_as_one_row_has_been_probed(path: Path) -> None
 def test_an_estimated_time_is_that_of_the_rows_own_training(path: Path) -> None:
     changes = ("steps: 1000", "epochs: 2", "target_tokens: 70500", "batch_tokens: 1024")
     variants = [f"  {at}: {{model.norm: rms, training.{c}}}\n" for at, c in enumerate(changes)]
+    variants.append("  wide: {model.feed_forward.d_ff: 160}\n")
     path.write_text(f"{BASE}variants:\n{''.join(variants)}", encoding="utf-8")
     plan = probed(path, "baseline")
-    assert [row.seconds_per_run for row in plan.rows] == pytest.approx([6, 1000, 200, 71, 12])
+    baseline, *_, wide = (row.flops_per_target_token for row in plan.rows)
+    assert wide > 1.1 * baseline
+    assert [row.seconds_per_run for row in plan.rows] == pytest.approx(
+        [6, 1000, 200, 71, 12, 6 * wide / baseline]
+    )
 
 
 def test_a_plan_is_readable_in_a_terminal(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
