@@ -354,10 +354,20 @@ def test_programs_read_all_numbers(spec: Path) -> None:
     assert_described(content, "contexts report")
     assert content["trend"] == "model.dims.d_model"
     over = content["rows"][0]["over"]["bleu"]
+    contexts = reported(spec).table.contexts
+    assert contexts is not None
+    known = contexts.over["bleu"]["none"]
+    assert (over["n"], over["mean"], over["tau"]) == (3, known.mean, known.tau)
+    for key in ("here", "interval", "prediction"):
+        assert Interval(*over[key]) == getattr(known, key)
+    assert known.trend is not None
+    assert over["trend"]["estimate"] == known.trend.estimate
     lines = lines_of(call("report", spec, "--results", results, "--format", "csv")[1])
     of_row = {e["context"]: e for e in lines if (e["row"], e["metric"]) == ("none", "bleu")}
     assert [*of_row] == [*NAMES, "(here)", "(mean)", "(new)", "(trend)"]
     assert float(of_row["(mean)"]["estimate"]) == over["mean"]
+    assert float(of_row["(mean)"]["low"]) == over["interval"][0]
+    assert float(of_row["(here)"]["low"]) == over["here"][0]
     assert float(of_row["(new)"]["low"]) == over["prediction"][0]
     assert float(of_row["(trend)"]["high"]) == over["trend"]["interval"][1]
     for name in NAMES:
@@ -486,6 +496,59 @@ def test_a_context_without_runs_is_left_out_of_a_comparison(
     assert "left out: " in capsys.readouterr().err
     with pytest.raises(StoreError, match="holds no run of"):
         api.compare(spec, spec, results=tmp_path)
+
+
+def test_the_figure_has_the_numbers_of_the_overview_each_in_its_line(spec: Path) -> None:
+    table = reported(spec).table
+    drawing = draw_contexts(table)
+    assert drawing is not None
+    assert table.contexts is not None
+    names = [label.get_text() for label in drawing.figure.axes[0].get_yticklabels()]
+    for axes, row in zip(drawing.figure.axes, ("none", "rms"), strict=True):
+        assert axes.get_title(loc="left") == row
+        over = table.contexts.over["bleu"][row]
+        expected = {"mean": (over.mean, over.interval)}
+        for name, each in table.contexts.tables.items():
+            assert each.results is not None
+            difference = each.results.difference(row, each.results.bleu)
+            assert difference is not None
+            expected[name] = difference.estimate or 0.0, difference.simultaneous
+        lines = {line["context"]: line for line in drawing.numbers if line["row"] == row}
+        assert {
+            name: (line["difference"], Interval(line["low"], line["high"]))
+            for name, line in lines.items()
+        } == expected
+        new = lines["mean"]["prediction.low"], lines["mean"]["prediction.high"]
+        assert Interval(*new) == over.prediction
+        drawn = [np.asarray(line.get_xydata()).tolist() for line in axes.lines]
+        marks = {names[int(of[0][1])]: of[0][0] for of in drawn if len(of) == 1}
+        assert marks == {name: estimate for name, (estimate, _) in expected.items()}
+        for name, (_, ends) in expected.items():
+            assert ends is not None
+            assert [[ends.low, names.index(name)], [ends.high, names.index(name)]] in drawn
+
+
+def test_the_sentence_has_the_verdicts_of_each_row_by_context(spec: Path) -> None:
+    better, worse, unknown = Interval(3.0, 4.0), Interval(-4.0, -3.0), Interval(-9.0, 9.0)
+    table, results = reported(spec).table, {}
+    assert table.contexts is not None
+    for name, of_none in zip(NAMES, (better, unknown, better), strict=True):
+        known = table.contexts.tables[name].results
+        assert known is not None
+        compared = known.comparisons["test.test.bleu"]
+        judged = {
+            row: replace(compared.differences[row], simultaneous=interval)
+            for row, interval in (("none", of_none), ("rms", worse))
+        }
+        both = {"test.test.bleu": replace(compared, differences=judged)}
+        results[name] = replace(known, comparisons=both)
+    text = conclusion(["none", "rms"], results, table.contexts)
+    assert "rms is worse than the baseline in all 3 contexts" in text
+    assert re.search(r"“none” is better in narrow and wide and not told .* in middle", text)
+    two = {name: results[name] for name in ("narrow", "wide")}
+    assert "“none” is better than the baseline in both" in conclusion(
+        ["none", "rms"], two, table.contexts
+    )
 
 
 @pytest.mark.parametrize("n", [2, 3])
