@@ -298,9 +298,21 @@ def test_lengths_show_where_a_row_loses(
 ) -> None:
     rows = [row.name for row in experiment.rows]
     sentences = _sentences(rows, experiment.seeds)
-    drawing = draw_lengths(results, sentences)
+    drawing = drawn(draw_lengths(results, sentences))
     svg, _, numbers = saved(drawing, tmp_path)
     lines = _lines(numbers)
+    pairs = list(zip(*_texts(), strict=True))
+    for (_, low), line in lines.items():
+        within = range(int(low), int(line["length.high"]) + 1)
+        some = [pair for pair in pairs if len(pair[0].split()) in within]
+        references, wrong = zip(*some, strict=True)
+        own, theirs = (sacrebleu.corpus_bleu(of, [references]).score for of in (wrong, references))
+        assert float(line["difference"]) == pytest.approx(own - theirs)
+        assert (int(line["sentences"]), line["seeds"]) == (len(some), "3")
+    for row, axes in zip(rows[1:], drawing.figure.axes, strict=True):
+        marks = [line for line in axes.lines if line.get_marker() == "o"]
+        expected = [float(line["difference"]) for key, line in lines.items() if key[0] == row]
+        assert [np.asarray(line.get_ydata())[0] for line in marks] == pytest.approx(expected)
     assert {row for row, _ in lines} == set(rows[1:])
     for line in lines.values():
         assert float(line["low"]) <= float(line["difference"]) <= 0
