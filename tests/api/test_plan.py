@@ -264,6 +264,32 @@ def test_a_large_text_that_is_not_encoded_yet_is_announced(path: Path) -> None:
 
 
 @pytest.mark.usefixtures("of_large_text")
+def test_own_text_counts_once_for_all_rows_that_read_it_alike(tmp_path: Path) -> None:
+    names = [f"{split}.{side}" for split in ("train", "dev", "news") for side in ("en", "de")]
+    for name in names:
+        lines = [f"{name} a{n:02} b{n:02}\n" for n in range(50)]
+        (tmp_path / name).write_text("".join(lines), encoding="utf-8")
+    train, dev, news = ([str(tmp_path / name) for name in names[at : at + 2]] for at in (0, 2, 4))
+    corpus = (
+        f"{{name: files, src: en, tgt: de, train: {train}, dev: {dev}, tests: {{news: {news}}}}}"
+    )
+    text = EXPERIMENT.replace("{name: synthetic, size: 1000}", corpus)
+    path = tmp_path / "own.yaml"
+    path.write_text(f"{text}  long: {{model.dims.max_len: 128}}\n", encoding="utf-8")
+    plan = api.plan(path, device="cpu", results=tmp_path / "results")
+    of_all = sum(50 * len(f"{name} a00 b00\n") for name in names)
+    assert plan.text_mib == pytest.approx(2 * of_all / 2**20)
+
+
+def test_flops_are_those_of_all_passes_of_a_step(path: Path, tmp_path: Path) -> None:
+    variants = "  curved: {training.optimizer: {name: sophia, every: 4}}\n"
+    path.write_text(f"{BASE}variants:\n{variants}", encoding="utf-8")
+    baseline, curved = api.plan(path, device="cpu", results=tmp_path).rows
+    more = curved.flops_per_target_token / baseline.flops_per_target_token
+    assert more == pytest.approx(1 + 1 / 3)  # the fourth step has a third and one more
+
+
+@pytest.mark.usefixtures("of_large_text")
 def test_totals_are_known_as_soon_as_one_row_has_been_probed(path: Path) -> None:
     before, plan = probed(path), probed(path, "rms")
     assert before.seconds_left is None

@@ -251,6 +251,10 @@ def test_the_plan_counts_tuning_runs(bench: Bench) -> None:
     assert planned.n_missing == 2 * (6 + 2)
     assert planned.remarks()[0].startswith("0 of 16 runs are done")
     assert planned.remarks()[1] == "12 of the runs tune the rows on dev; 0 of them are done"
+    bench.tuned(NLL, "baseline")
+    planned = plan(bench.spec, device="cpu", results=bench.store.results)
+    assert planned.remarks()[0].startswith("6 of 16 runs are done")
+    assert planned.remarks()[1].endswith("; 6 of them are done")
 
 
 def test_seeds_of_tuning_are_not_those_of_the_table(bench: Bench) -> None:
