@@ -123,7 +123,9 @@ def test_they_name_rows_that_were_not_executed_as_was_asked_for(
     for seed in (1, 3):
         records["learned", seed] |= {"micro_batching": divided}
         records["learned", seed]["speed"]["micro_batch_factor"] = 2
-    records["literal", 2] |= {"micro_batching": divided, "engine_note": "not compile: no luck"}
+    smaller = {**divided, "factor": 6}
+    records["literal", 2] |= {"micro_batching": smaller, "engine_note": "not compile: no luck"}
+    records["literal", 2]["speed"]["micro_batch_factor"] = 2
     laid_out = tabulate(experiment, records)
     text = (
         "out of memory with whole batches; done in micro-batches of 1/4 of a batch, with the same "
@@ -131,7 +133,7 @@ def test_they_name_rows_that_were_not_executed_as_was_asked_for(
     )
     assert notes(laid_out)["learned, seeds 1, 3"] == text
     assert [note.text for note in laid_out.footnotes if "literal" in note.label] == [
-        f"{text}; speed and memory were measured with parts 2 times as large",
+        f"{text}; speed and memory were measured with parts 3 times as large",
         "eager engine, not compile: no luck",
     ]
     assert not any(label.startswith("baseline,") for label in notes(laid_out))
