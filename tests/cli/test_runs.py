@@ -204,9 +204,10 @@ def test_the_best_translations_have_scores_and_their_line(
 def test_a_line_that_is_too_long_or_not_utf_8_is_named(
     after_run: Ablate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["ablate.api.translate"], "_BATCH", 1)
     _type(monkeypatch, b"the dog sleeps\n" + b"dog " * 100 + b"\n")
-    done = after_run("translate", "pe:none:1")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["ablate.api.translate"], "_BATCH", 1)
+        done = after_run("translate", "pe:none:1")
     assert done.returncode == 0
     assert len(done.stdout.splitlines()) == 2
     assert done.stderr.startswith("line 2 has 100 tokens; only the first 63 are translated, becaus")
