@@ -19,7 +19,7 @@ from rich.text import Text
 from ablate.console import EventStream
 from ablate.runner import provenance
 from ablate.runner.devices import Device
-from ablate.runner.task import STARTING, Heartbeat, ProgressListener, Silence, Task
+from ablate.runner.task import STARTING, WAITING, Heartbeat, ProgressListener, Silence, Task
 from ablate.training import Progress
 from ablate.wording import counted, format_duration
 
@@ -62,7 +62,7 @@ class Display(ProgressListener):
         self.n_tasks = self.n_ended = 0  # of this stage
         self.running: dict[str, Running] = {}
         self.failures: list[tuple[Task, str]] = []  # with the reasons
-        self._seconds: list[float] = []  # of each run that has ended
+        self._seconds: list[float] = []  # of each task that has ended here
         self._lock = threading.RLock()
 
     def __enter__(self) -> Display:
@@ -105,8 +105,10 @@ class Display(ProgressListener):
     def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
         with self._lock:
             self.n_ended += 1
-            seconds = self.timer() - self.running.pop(task.key).since
-            self._seconds.append(seconds)
+            running = self.running.pop(task.key)
+            seconds = self.timer() - running.since
+            if running.heartbeat.phase != WAITING:  # else another call has made it, or makes it
+                self._seconds.append(seconds)
             if not is_good:
                 self.failures.append((task, outcome))
             if task.round == 0 or not is_good:
@@ -306,8 +308,9 @@ class EventDisplay(Display):
         self._emit("stalled", task, phase=phase, **asdict(silence), log=str(task.log))
 
     def ended(self, task: Task, outcome: str, *, is_good: bool) -> None:
+        seconds = self.timer() - self.running[task.key].since
         super().ended(task, outcome, is_good=is_good)
-        fields = {"text": outcome, "is_good": is_good, "seconds": self._seconds[-1]}
+        fields = {"text": outcome, "is_good": is_good, "seconds": seconds}
         self._emit("ended", task, **fields, n_ended=self.n_ended, n_tasks=self.n_tasks)
 
     def _say(self, text: str, style: str = "") -> None:

@@ -15,7 +15,7 @@ from rich.console import Console
 from ablate.console import EventStream
 from ablate.runner.devices import Device
 from ablate.runner.display import Display, EventDisplay, LiveDisplay, PlainDisplay, display
-from ablate.runner.task import Heartbeat, Silence, Task
+from ablate.runner.task import WAITING, Heartbeat, Silence, Task
 from tests.runner.conftest import Clock, MakeTask, training_at
 
 CPU = Device("cpu")
@@ -182,6 +182,23 @@ def test_the_time_left_counts_what_waits(watch: Clock, task: MakeTask) -> None:
     for job in tasks[:2]:
         display.ended(job, "done", is_good=True)
     assert display._seconds_left() == pytest.approx((10 + 10) / 2)
+
+
+def test_the_time_left_is_not_that_of_runs_which_another_call_makes(
+    watch: Clock, task: MakeTask
+) -> None:
+    display = Display(_console(), watch)
+    left, ours, *others = tasks = [task(str(number)) for number in range(5)]
+    display.expect(tasks, "training", 1)
+    display.started(left, CPU)
+    display.heartbeat(left, Heartbeat(left.key, WAITING))
+    watch.now = 1.0
+    display.ended(left, "another call is at work on it: after the others", is_good=True)
+    display.started(ours, CPU)
+    assert display._seconds_left() is None
+    watch.now = 11.0
+    display.heartbeat(ours, training_at(50, seconds_left=10.0))
+    assert display._seconds_left() == pytest.approx(10 + 20 * len(others))
 
 
 def test_a_phase_without_heartbeats_is_not_silent(watch: Clock, task: MakeTask) -> None:
