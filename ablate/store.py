@@ -16,7 +16,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -171,15 +171,19 @@ class Store:
                 f"{folder}: is a link, and nothing is written or removed outside of the results; "
                 "remove the link, or make the whole folder of results a link"
             )
-        lock = process_lock(folder / "lock")
-        with writable(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        with writable(folder / "lock", "locked"), suppress(Timeout):
-            lock.acquire(cancel_check=lambda: is_true_within(_POLL_S, should_stop))
-        try:
-            yield lock.is_locked
-        finally:
-            lock.release()
+        with _locked(folder / "lock", should_stop) as is_held:
+            yield is_held
+
+    def lock_probe(self, key: str, wait: Callable[[], None]) -> AbstractContextManager[None]:
+        """Lock the probe of a baseline, beside which one call at a time measures its rows.
+
+        ``wait`` is called if another call has the lock, before this one waits for it.
+        """
+        return _one_at_a_time(self.probe_path(key).with_suffix(".lock"), wait)
+
+    def lock_matches(self, wait: Callable[[], None]) -> AbstractContextManager[None]:
+        """Lock all matches, as `lock_probe` locks a probe."""
+        return _one_at_a_time(self.results / "matches" / "lock", wait)
 
     def find(self, run: str) -> dict[str, Any]:
         """Return the record of a run, or of the run that replaced it.
@@ -243,6 +247,29 @@ _NO_FALLBACK: Mapping[str, Any] = {"fallback_to_soft": False} if _KNOWS_FALLBACK
 def process_lock(file: Path) -> FileLock:
     """Return a lock that ends with its process; `OSError` if the file system has no such locks."""
     return FileLock(file, poll_interval=0.0, thread_local=False, **_NO_FALLBACK)
+
+
+@contextmanager
+def _locked(file: Path, should_stop: Callable[[], bool] = lambda: False) -> Iterator[bool]:
+    """Lock a file; yield whether the lock is held, as it is not after ``should_stop``."""
+    lock = process_lock(file)
+    with writable(file.parent):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    with writable(file, "locked"), suppress(Timeout):
+        lock.acquire(cancel_check=lambda: is_true_within(_POLL_S, should_stop))
+    try:
+        yield lock.is_locked
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _one_at_a_time(file: Path, wait: Callable[[], None]) -> Iterator[None]:
+    with ExitStack() as stack:
+        if not stack.enter_context(_locked(file, lambda: True)):
+            wait()
+            stack.enter_context(_locked(file))
+        yield
 
 
 @contextmanager

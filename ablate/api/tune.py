@@ -35,6 +35,8 @@ from ablate.runner.task import Task
 from ablate.store import is_finished
 from ablate.wording import counted
 
+_WAITS = "another call measures which values take the baseline's time: waiting for it"
+
 
 def select_chosen(path: Path | str, options: RunOptions, only: Sequence[str] = ()) -> Selection:
     """Return a selection without pending rows, after the measurements and tuning runs they need.
@@ -50,11 +52,12 @@ def select_chosen(path: Path | str, options: RunOptions, only: Sequence[str] = (
         if not _open(selection, only):
             return at_look(selection, lookup)
         fetch(selection.corpus)
-        match, rows = selection.whole.match, _open(selection, only)
+        match = selection.whole.match
         if match is not None and match.on == "time":
-            rows = [r.name for r in selection.experiment.rows if match.via in r.pending]
-            if rows := [name for name in rows if not only or name in only]:
-                _Timing(load(path, options.overrides), backend, lookup).match(rows)
+            with options.store.lock_matches(lambda: print_remark(_WAITS)):
+                rows = [r.name for r in select_now().experiment.rows if match.via in r.pending]
+                if rows := [name for name in rows if not only or name in only]:
+                    _Timing(load(path, options.overrides), backend, lookup).match(rows)
         selection = select_now()
         tune = selection.whole.tune
         for _ in range(1 + tune.extend if tune else 0):  # again for what lies beyond its grid

@@ -11,6 +11,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -184,13 +185,24 @@ def rounds_of(rows: Sequence[Task], n_rounds: int) -> list[tuple[Task]]:
     ]
 
 
+def lock_probes(rows: Sequence[Task], listener: ProgressListener) -> AbstractContextManager[None]:
+    """Keep other calls from measuring rows of the same baseline, the first of ``rows``.
+
+    They would slow this one down if they are on this machine, and replace its rounds by theirs.
+    """
+    text = "another call measures speed and memory: waiting for it"
+    store = Store(rows[0].results)
+    return store.lock_probe(rows[0].key, lambda: listener.note(text))
+
+
 def measure(tasks: Iterable[Task], backend: Backend, listener: ProgressListener) -> str:
     """Measure the rows of ``tasks`` in turns, also those measured before; return the session."""
     rows = _probes(tasks)
     with backend.pool(listener) as pool:
         n_at_once = max(1, len(set(backend.worker_slots)) // most_devices(rows.values()))
-        budget = PROBE_SECONDS * len(rows)
-        attempts = measure_in_turns(list(rows.values()), pool, listener, n_at_once, lambda: budget)
+        budget, todo = PROBE_SECONDS * len(rows), list(rows.values())
+        with lock_probes(todo, listener):
+            attempts = measure_in_turns(todo, pool, listener, n_at_once, lambda: budget)
     return next(attempt.session for attempt in attempts.values())
 
 

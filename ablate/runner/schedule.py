@@ -16,6 +16,7 @@ from ablate.runner.probe import (
     FEWEST_ROUNDS,
     add_speeds,
     budget,
+    lock_probes,
     measure_in_turns,
     most_devices,
     rounds_of,
@@ -59,6 +60,7 @@ def schedule(
 
     Speeds are compared within a session. So a row that has no session in common with the baseline
     is measured again together with it, even if its runs are done; their records get the new speeds.
+    Calls that have a baseline in common measure one after another, and each row once.
 
     A run that has finished before, in any experiment, is not repeated unless its task is `fresh`.
     One that fails is repeated as `retry` says; if it fails for good, its record says so. One that
@@ -83,11 +85,15 @@ def schedule(
             keys = set(task.trained_alike)
             next(each for each in work if keys & {t.key for t in each[0]}).append((task,))
         backend.detach([rounds_of(rows, FEWEST_ROUNDS), *work])
-        probed = {row.key for row in rows}
-        of_rows = [task for task in all_tasks if task.probe in probed]
-        seconds = partial(budget, of_rows, store, limits.probe_seconds)
-        attempts = measure_in_turns(rows, pool, listener, n_at_once, seconds)
-        add_speeds(of_rows, store, worker_slots[0])
+        attempts = {}
+        if rows:
+            with lock_probes(rows, listener):  # another call may have measured them meanwhile
+                rows = rows_to_probe(all_tasks, store, worker_slots[0])
+                probed = {row.key for row in rows}
+                of_rows = [task for task in all_tasks if task.probe in probed]
+                seconds = partial(budget, of_rows, store, limits.probe_seconds)
+                attempts = measure_in_turns(rows, pool, listener, n_at_once, seconds)
+            add_speeds(all_tasks, store, worker_slots[0])
 
         def as_probed(task: Task) -> Task:  # all seeds are executed as their row was probed
             attempt = attempts.get(task.probe)

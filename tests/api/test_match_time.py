@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 import pytest
@@ -163,3 +164,23 @@ def test_a_measured_time_is_measured_once(tmp_path: Path) -> None:
     assert bench.row("pre").spec.model.feed_forward.options["d_ff"] == 200
     bench.store.save_match(match_key(loaded, loaded.rows[1], ""), {"value": None})
     assert bench.row("pre").spec == loaded.rows[1].spec  # within the tolerance as it is
+
+
+def test_a_value_that_another_call_measures_is_waited_for(
+    timed: MakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = timed("model.feed_forward.d_ff")
+    loaded, notes = config.load(clock.spec), list[str]()
+    with ExitStack() as other_call, ThreadPoolExecutor(1) as thread:
+        thread.submit(other_call.enter_context, clock.store.lock_matches(lambda: None)).result()
+
+        def finish(text: str) -> None:
+            notes.append(text)
+            clock.store.save_match(match_key(loaded, loaded.rows[1], ""), {"value": 200})
+            other_call.close()
+
+        monkeypatch.setattr(tune, "print_remark", finish)
+        row = clock.chosen_row()
+    assert notes == ["another call measures which values take the baseline's time: waiting for it"]
+    assert row.spec.model.feed_forward.options["d_ff"] == 200
+    assert clock.n_measured == 0

@@ -7,6 +7,8 @@ import os
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partialmethod
 from unittest.mock import Mock
@@ -51,6 +53,29 @@ def test_rows_are_probed_by_turns_then_every_seed_is_trained(
     assert probes[0]["session"] == probes[1]["session"] != ""
     assert "training" in fake.diary.signs
     assert "no message" not in fake.diary.signs
+
+
+def test_a_call_waits_for_one_that_measures_and_takes_its_speeds(
+    fake: FakeWorkers, task: MakeTask
+) -> None:
+    notes: list[str] = []
+    with ExitStack() as other_call, ThreadPoolExecutor(1) as thread:
+        thread.submit(
+            other_call.enter_context, fake.store.lock_probe("base", lambda: None)
+        ).result()
+
+        def finish(text: str) -> None:
+            notes.append(text)
+            for row in ("base", "done-new"):
+                fake.store.save_probe(row, {**MEASURED, "session": "other"})
+            other_call.close()
+
+        fake.diary.note = finish  # type: ignore[method-assign]
+        _done(fake.store, "base")
+        fake.run([task("done base", key="base", probe="base"), task("done new")])
+    assert notes == ["another call measures speed and memory: waiting for it"]
+    assert fake.journal() == ["train done new 1"]
+    assert (fake.store.load("base") or {})["speed"]["session"] == "other"
 
 
 def test_nothing_is_measured_unless_wanted(fake: FakeWorkers, task: MakeTask) -> None:
