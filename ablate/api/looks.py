@@ -55,9 +55,9 @@ def with_early_runs(selection: Selection, records: Records, n_at_once: int) -> S
     looks, experiment = selection.looks, selection.experiment
     missing = [run for run in selection.runs if not is_finished(records.get(key_of(run)))]
     n_idle = -len(missing) % n_at_once
-    n_now = max(looks.n_seeds.values(), default=0) if looks else 0
+    n_now = max(looks.n_seeds.values(), default=0)
     n_next = next((n for n in experiment.looks if n > n_now), n_now)
-    if looks is None or not n_idle or n_next == n_now:
+    if not looks.planned or not n_idle or n_next == n_now:
         return selection
     closed = {*looks.decided, *looks.given_up}
     requested = {run.variant for run in selection.runs} - closed
@@ -88,7 +88,7 @@ def note_look(selection: Selection, table: Table, results: Path) -> None:
     compared = table.results.comparison(table.results.bleu)
     is_judged = compared and any(each.simultaneous for each in compared.differences.values())
     experiment, file = selection.experiment, _file(selection, results)
-    n_looks = table.results.looks.n_looks if table.results.looks else 0
+    n_looks = table.results.looks.n_looks
     known, new = _read(file), Looks()
     has_more = any(set(experiment.seeds) < set(look) for look in known)
     for n in (len(experiment.seeds), *experiment.looks[:n_looks]):

@@ -83,7 +83,7 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
     check_devices(selection.whole, worker_slots)
     check_distinct(selection.whole, worker_slots[0])
     check_engine(selection.whole, engine)
-    experiment = selection.experiment
+    experiment, looks = selection.experiment, selection.looks
     published = experiment.published
     planner = _Planner(worker_slots[0], jobs, lookup, selection)
     rows = [planner.row(row) for row in experiment.rows if not only or row.name in only]
@@ -99,10 +99,10 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
         stale=tuple(stale_remarks(planner.finished, worker_slots[0])),
         cautions=tuple(cautions(experiment.rows)),
         looks=experiment.looks,
-        n_looks=selection.looks.n_looks if selection.looks else 0,
-        decided=selection.looks.decided if selection.looks else {},
-        given_up=selection.looks.given_up if selection.looks else {},
-        n_expected=looks.n_expected if (looks := selection.looks) and looks.n_looks else None,
+        n_looks=looks.n_looks,
+        decided=looks.decided,
+        given_up=looks.given_up,
+        n_expected=looks.n_expected if looks.n_looks else None,
         power=_power(experiment, planner.finished),
     )
 

@@ -97,7 +97,6 @@ def _run_in_contexts(path: Path | str, options: RunOptions, only: Sequence[str])
 def _progress(selection: Selection) -> str:
     """Return what a look has decided, and what follows."""
     experiment, looks = selection.experiment, selection.looks
-    assert looks is not None, "without looks all runs were made at once"
     n, n_rows = experiment.looks[looks.n_looks - 1], len(experiment.rows) - 1
     n_next = experiment.looks[min(looks.n_looks, len(experiment.looks) - 1)]
     n_left = n_rows - len(looks.decided) - len(looks.given_up)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,7 +52,7 @@ class Selection:
     tabulated: tuple[Run, ...]  # in its table: these, and those of the baseline
     overrides: tuple[str, ...] = ()  # ``path=value``, changes that the file does not have
     tuning: Tuning | None = None  # the candidates of all rows, if they are tuned
-    looks: Looks | None = None  # what those at the experiment have come to, if it has some
+    looks: Looks = field(default_factory=Looks)  # what those at the experiment have come to
 
     @property
     def corpus(self) -> Choice:

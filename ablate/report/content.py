@@ -165,7 +165,7 @@ def table_content(table: Table) -> TableContent:
         "experiment": table.name,
         "question": table.question,
         "seeds": list(table.seeds),
-        "looks": list(results.looks.planned) if results.looks else [],
+        "looks": list(results.looks.planned),
         "trial": list(table.trial),
         "level": LEVEL,
         "negligible": dict(results.negligible),
@@ -279,7 +279,7 @@ def _object(results: Results, line: Line) -> RowContent:
         "is_baseline": summary is results.baseline,
         "changes": dict(line.changes),
         "outcomes": _by_seed(summary.outcomes),
-        "decided_at": results.looks.decided.get(summary.name) if results.looks else None,
+        "decided_at": results.looks.decided.get(summary.name),
         "errors": _by_seed(summary.errors),
         "metrics": metrics,
         "differences": {

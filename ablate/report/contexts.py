@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from ablate.analysis.comparison import Difference
 from ablate.analysis.contexts import LEAST, OverContexts, over_contexts
@@ -42,6 +44,7 @@ _WORDS = {
     Verdict.SAME: "the same as the baseline",
     Verdict.CANNOT_TELL: "not told from the baseline",
 }
+_UNKNOWN = OverContexts(0, math.nan, None, None, None, None, None)
 _MOST_NAMES = 4
 _OF_ALL, _OF_TREND, _OF_NEW = FIRST_BELOW, FIRST_BELOW + 1, FIRST_BELOW + 2  # ranks
 
@@ -103,8 +106,7 @@ def _over(
 
 
 def _looks_at(results: Mapping[str, Results]) -> tuple[int, ...]:
-    looks = next((each.looks for each in results.values() if each.looks), None)
-    return looks.planned if looks else ()
+    return next((looks for each in results.values() if (looks := each.looks.planned)), ())
 
 
 def _block(
@@ -151,39 +153,37 @@ def _of_all(
 ) -> list[Block]:
     """Return the columns of all contexts together; the baseline's cells are empty."""
     decimals, bands = measure_decimals(kind), dict(next(iter(results)).negligible)
-    every = [contexts.over[kind].get(row) for row in rows]
+    every = [contexts.over[kind].get(row, _UNKNOWN) for row in rows]
     has_others = len(contexts.tables) >= LEAST
 
     def block(key: str, header: str, detail: str, texts: list[str], rank: int = _OF_ALL) -> Block:
         column = Column(f"over.{kind}.{key}", header, detail, rank=rank)
         return column, [Cell(), *map(Cell, texts)]
 
-    means = [signed(each.mean, decimals) if each else NOTHING for each in every]
-    here = [interval_text(each.here if each else None, decimals) for each in every]
-    ends = [interval_text(each.interval if each else None, decimals) for each in every]
-    judged = [verdict_over(kind, each.interval, results) if each else None for each in every]
+    means = [signed(each.mean, decimals) if each.n else NOTHING for each in every]
+    here = [interval_text(each.here, decimals) for each in every]
+    ends = [interval_text(each.interval, decimals) for each in every]
     blocks = [block("mean", "mean", "of Δ", means), block("here", "95% CI", "here", here)]
     if has_others:
         blocks.append(block("interval", "95% CI", "elsewhere", ends))
     if kind in bands:
-        verdicts = [Cell(), *(Cell(str(each or NOTHING)) for each in judged)]
+        judged = [verdict_over(kind, each.interval, results) or NOTHING for each in every]
         band = f"±{bands[kind]:g} {measure_name(kind)}"
-        head = Column(f"over.{kind}.verdict", "verdict", band, kind="verdict", rank=_OF_ALL)
-        blocks.append((head, verdicts))
+        column, cells = block("verdict", "verdict", band, list(map(str, judged)))
+        blocks.append((replace(column, kind="verdict"), cells))
     if kind != "bleu":  # CSV and JSON have the rest
         return blocks
     if contexts.sizes:
-        trends = [each.trend if each else None for each in every]
+        trends = [each.trend for each in every]
         slopes = [signed(each.estimate, decimals) if each else NOTHING for each in trends]
         ends = [interval_text(each.interval if each else None, decimals) for each in trends]
         blocks.append(block("trend", "trend", "per doubling", slopes, _OF_TREND))
         blocks.append(block("trend.interval", "95% CI", "of trend", ends, _OF_TREND))
     if has_others:
-        new = [interval_text(each.prediction if each else None, decimals) for each in every]
-        taus = [NOTHING if each is None or each.tau is None else each.tau for each in every]
-        texts = [each if isinstance(each, str) else number(each, decimals) for each in taus]
+        new = [interval_text(each.prediction, decimals) for each in every]
+        taus = [NOTHING if each.tau is None else number(each.tau, decimals) for each in every]
         blocks.append(block("prediction", "95% PI", "one more", new, _OF_NEW))
-        blocks.append(block("tau", "τ", "over contexts", texts, _OF_NEW))
+        blocks.append(block("tau", "τ", "over contexts", taus, _OF_NEW))
     return blocks
 
 

@@ -190,8 +190,7 @@ def _partial(results: Results) -> Iterator[Footnote]:
     if done:
         of_rows = "; ".join(f"{name}: {listed(seeds)}" for name, seeds in done.items())
         is_of_all = results.baseline.name in done  # then all rows are compared by least squares
-        are_judged = results.looks and results.looks.n_looks  # by looks, which miss no seed
-        are_fitted = not are_judged and any(
+        are_fitted = not results.looks.n_looks and any(  # a look misses no seed
             each.method in ("two-way", "moderated") and (is_of_all or row in done)
             for compared in results.comparisons.values()
             for row, each in compared.differences.items()

@@ -30,7 +30,7 @@ from ablate.store import is_finished
 
 @dataclass(frozen=True)
 class Looks:
-    """What the looks at an experiment have come to.
+    """What the looks at an experiment have come to; empty for one without.
 
     Attributes:
         planned: numbers of seeds, ascending.
@@ -43,11 +43,11 @@ class Looks:
         staged: the comparisons at each of these, of the rows that were open then.
     """
 
-    planned: tuple[int, ...]
-    n_seeds: Mapping[str, int]
-    decided: Mapping[str, int]
-    given_up: Mapping[str, int]
-    comparisons: Comparisons = field(repr=False)
+    planned: tuple[int, ...] = ()
+    n_seeds: Mapping[str, int] = field(default_factory=dict)
+    decided: Mapping[str, int] = field(default_factory=dict)
+    given_up: Mapping[str, int] = field(default_factory=dict)
+    comparisons: Comparisons = field(default_factory=dict, repr=False)
     n_looks: int = 0
     n_expected: float = 0.0
     staged: Sequence[Comparisons] = field(default=(), repr=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -43,15 +43,15 @@ class Results:
     negligible: Negligible
     published: Published | None
     metrics: Sequence[str] = ()  # names of further metrics of the test sets
-    looks: Looks | None = None  # at an experiment that has some
+    looks: Looks = field(default_factory=Looks)
     n_without_sentences: int = 0  # runs whose counts of each sentence were written and are missing
 
     @classmethod
     def of(cls, experiment: Experiment, records: Records, sentences: Sentences) -> Results:
         names = [row.name for row in experiment.rows]
         metrics = [choice.name for choice in experiment.metrics if choice.name != "bleu"]
-        looks = judge(experiment, records, sentences, metrics) if experiment.looks else None
-        seeds = {name: experiment.seeds[: looks.n_seeds[name] if looks else None] for name in names}
+        looks = judge(experiment, records, sentences, metrics) if experiment.looks else Looks()
+        seeds = {name: experiment.seeds[: looks.n_seeds.get(name)] for name in names}
         ours = {
             (name, seed): records[name, seed]
             for name in names
@@ -66,7 +66,7 @@ class Results:
             records=ours,
             sets=sets,
             comparisons=(
-                looks.comparisons if looks else comparisons(summaries, sentences, metrics)
+                looks.comparisons if looks.planned else comparisons(summaries, sentences, metrics)
             ),
             negligible=experiment.negligible,
             published=experiment.published,

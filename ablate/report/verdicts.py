@@ -88,7 +88,7 @@ def _by_bleu(results: Results, verdicts: Mapping[str, Verdict]) -> list[str]:
         known = [results.difference(row, results.bleu) for row in unknown]
         numbers = [each.n for each in known if each]
         runs = "the runs that are done"
-        if results.looks or all(row.is_complete for row in compared):
+        if results.looks.planned or all(row.is_complete for row in compared):
             least = f"{min(numbers)} to " if min(numbers) < max(numbers) else ""
             runs = f"{least}{counted(max(numbers), 'seed')}"
         baseline = "it" if parts else "the baseline"
@@ -154,7 +154,7 @@ def ranking(results: Results) -> Iterator[Footnote]:
     compared, bleu = results.comparison(results.bleu), results.bleu
     if compared is None or bleu is None or len(compared.differences) < _MANY_ROWS:
         return
-    if results.looks:  # which end the seeds of the best rows first, by what they show
+    if results.looks.planned:  # which end the seeds of the best rows first, by what they show
         return
     rows = discoveries(compared)
     n_better = sum((compared.differences[row].estimate or 0) > 0 for row in rows)
@@ -230,10 +230,8 @@ def _held(results: Results, compared: Comparison, n_intervals: int) -> str:
     if loss and loss.sd is not None:
         unit = "nats" if results.has_one_tokenizer else "bits per character"
         sd += f" and ± {number(loss.sd, LOSS_DECIMALS)} {unit}"
-    looks = results.looks
-    pooled = (
-        "the rows of the last look" if looks and len(set(looks.n_seeds.values())) > 1 else "rows"
-    )
+    are_several = len(set(results.looks.n_seeds.values())) > 1
+    pooled = "the rows of the last look" if are_several else "rows"
     text += (
         " (row + seed + error, each row's variance moderated by the pooled one, Dunnett's "
         f"distribution). The error of one run, pooled over {pooled}, has a standard deviation of "
@@ -252,7 +250,7 @@ def _awaited(results: Results) -> str:
     """Return which look waits for runs that have failed; an empty text if none does."""
     looks = results.looks
     failed = [row for row in results.summaries if row.count("failed") or row.count("oom")]
-    if looks is None or not failed or looks.n_looks == len(looks.planned):
+    if not failed or looks.n_looks == len(looks.planned):
         return ""
     rows, n = row_names([row.name for row in failed], _MOST_NAMES), looks.planned[looks.n_looks]
     return f"the look at {n} seeds waits for runs of {rows} that failed"
@@ -265,7 +263,7 @@ def looked_at(results: Results) -> Iterator[Footnote]:
         yield Footnote(
             "next look", f"{waiting}; no other row gets more seeds before.", is_vital=True
         )
-    if looks is None or not looks.n_looks or results.baseline.count("diverged"):
+    if not looks.n_looks or results.baseline.count("diverged"):
         return
     ended = {row: n for row, n in looks.decided.items() if row in results.diverged}
     decided_at = {row: n for row, n in looks.decided.items() if row not in ended}

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from ablate.report import contexts as module
 from ablate.report import render
 from ablate.report.contexts import conclusion, metric_of, tabulate, verdict_over
 from ablate.report.figures import draw_contexts
+from ablate.report.looks import Looks
 from ablate.report.table import Footnote
 from ablate.report.values import NOTHING, interval_text, number, row_names, signed
 from ablate.store import Store
@@ -163,9 +163,9 @@ def test_the_verdict_of_three_contexts_is_of_contexts_like_them(
     assert [cell.text for cell in table.column("over.bleu.verdict")] == ["", *["cannot tell"] * 2]
 
 
-@pytest.mark.parametrize("looks", [None, SimpleNamespace(planned=(2, 3))])
+@pytest.mark.parametrize("looks", [Looks(), Looks(planned=(2, 3))])
 def test_intervals_of_new_seeds_allow_for_looks_where_there_are_some(
-    looks: Any, spec: Path, monkeypatch: pytest.MonkeyPatch
+    looks: Looks, spec: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
 
@@ -182,7 +182,7 @@ def test_intervals_of_new_seeds_allow_for_looks_where_there_are_some(
     }
     monkeypatch.setattr(module, "over_contexts", over)
     tabulate(outcome.experiment, tables)
-    assert asked == [looks is not None] * 4  # rows by BLEU and NLL
+    assert asked == [bool(looks.planned)] * 4  # rows by BLEU and NLL
 
 
 def test_the_sentence_names_what_changes_with_size(spec: Path) -> None:

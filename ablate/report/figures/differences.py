@@ -92,11 +92,10 @@ def _lines(results: Results, metric: str) -> Iterator[_Line]:
 
 def _earlier(results: Results, metric: str, row: str) -> Iterator[tuple[int, Interval]]:
     """Yield the intervals of a row at the looks before its last."""
-    looks = results.looks
-    staged = looks.staged if looks else ()
-    of_row = [each[metric].differences.get(row) for each in staged if metric in each]
+    staged = (each[metric] for each in results.looks.staged if metric in each)
+    of_row = [compared.differences.get(row) for compared in staged]
     known = [each.simultaneous for each in of_row if each is not None]
-    for n, interval in zip(looks.planned if looks else (), known[:-1], strict=False):
+    for n, interval in zip(results.looks.planned, known[:-1], strict=False):
         if interval is not None:
             yield n, interval
 

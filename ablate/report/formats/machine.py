@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ablate.analysis.summary import STATUSES, Rounds, Speed, is_measured_once
+from ablate.analysis.summary import STATUSES, Summary, is_measured_once
 from ablate.errors import SpecError
 from ablate.printable import SCHEMA, json_text
 from ablate.report.columns import changed_paths
@@ -161,24 +161,36 @@ def _row(table: Table, results: Results, line: Line) -> dict[str, Any]:
         has_it = path in line.changes
         row[f"change.{path}"] = json.dumps(line.changes[path]) if has_it else None
     row |= {f"runs.{status}": summary.count(status) for status in STATUSES}
-    row |= {"decided_at": results.looks.decided.get(summary.name)} if results.looks else {}
-    with_rounds = {name for each in results.summaries for name in each.rounds}
+    if results.looks.planned:
+        row["decided_at"] = results.looks.decided.get(summary.name)
     for name in dict.fromkeys(name for each in results.summaries for name in each.metrics):
-        estimate = summary.metrics.get(name)
-        row[f"{name}.mean"] = estimate.mean if estimate else None
-        if not is_measured_once(name):
-            row[f"{name}.sd"] = estimate.sd if estimate else None
-            row[f"{name}.n"] = estimate.n if estimate else 0
-        if name in results.comparisons:
-            row |= _flat(f"{name}.difference", difference_content(results, summary.name, name))
-        if name in with_rounds:
-            row |= _by_rounds(name, summary.rounds.get(name), summary.speeds.get(name))
+        row |= _of_metric(results, summary, name)
     if published := results.published:
         of_rows = [published.of(each.name) for each in results.summaries]
         for measure in dict.fromkeys(measure for of_row in of_rows for measure in of_row):
             row[f"published.{measure}"] = published.of(summary.name).get(measure)
         row["published.source"], row["published.note"] = published.source, published.note
     return row | {f"signature.{metric}": text for metric, text in results.signatures.items()}
+
+
+def _of_metric(results: Results, summary: Summary, name: str) -> dict[str, Any]:
+    estimate, rounds = summary.metrics.get(name), summary.rounds.get(name)
+    speed = summary.speeds.get(name)
+    row: dict[str, Any] = {f"{name}.mean": estimate and estimate.mean}
+    if not is_measured_once(name):
+        row |= {f"{name}.sd": estimate and estimate.sd, f"{name}.n": estimate.n if estimate else 0}
+    if name in results.comparisons:
+        row |= _flat(f"{name}.difference", difference_content(results, summary.name, name))
+    if any(name in each.rounds for each in results.summaries):
+        row |= {
+            f"{name}.rounds.median": rounds and rounds.median,
+            f"{name}.rounds.sd": rounds and rounds.sd,
+            f"{name}.rounds.n": rounds.n if rounds else 0,
+            f"{name}.polished": speed and speed.value,
+            f"{name}.ratio": speed and speed.ratio,
+            **interval_ends(speed.interval if speed else None, f"{name}.ratio."),
+        }
+    return row
 
 
 def _flat(name: str, difference: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,17 +202,6 @@ def _flat(name: str, difference: Mapping[str, Any]) -> dict[str, Any]:
         else:
             flat[f"{name}.{key}"] = value
     return flat
-
-
-def _by_rounds(name: str, rounds: Rounds | None, speed: Speed | None) -> dict[str, Any]:
-    return {
-        f"{name}.rounds.median": rounds.median if rounds else None,
-        f"{name}.rounds.sd": rounds.sd if rounds else None,
-        f"{name}.rounds.n": rounds.n if rounds else 0,
-        f"{name}.polished": speed.value if speed else None,
-        f"{name}.ratio": speed.ratio if speed else None,
-        **interval_ends(speed.interval if speed else None, f"{name}.ratio."),
-    }
 
 
 def _all_finite(content: Any) -> Any:
