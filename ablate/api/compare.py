@@ -6,7 +6,7 @@ import json
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from sacrebleu.metrics.chrf import CHRF
 
@@ -25,6 +25,7 @@ from ablate.report.comparison import (
     MatchedRow,
     TranslationDifferences,
 )
+from ablate.report.results import have_one_tokenizer
 from ablate.store import Store, translations_file
 
 _COMPARED = ("bleu", "bleu_lc_tok", "chrf", "exact_match", "nll", "bits_per_character")
@@ -89,7 +90,7 @@ def compare(
     test_sets = list(dict.fromkeys(path[1] for path in paths if path[0] == "test"))
     notes = _pairs(sides[0].provenance, sides[1].provenance)
     if all(a.records and b.records for a, b, _ in pairs):
-        has_one_tokenizer = all(len(_fingerprints(pair, "tokenizer")) <= 1 for pair in pairs)
+        has_one_tokenizer = all(have_one_tokenizer(_records([pair])) for pair in pairs)
     else:
         has_one_tokenizer = len(set(notes.get("tokenizer", ("",)))) == 1
     return Compared(
@@ -165,19 +166,18 @@ def _rows(
     pairs: Sequence[Pair], further: Sequence[str], apart: Collection[str]
 ) -> list[MatchedRow]:
     """Compare the rows; test scores in ``apart`` were computed in two ways, and are left out."""
-    names = [" → ".join(dict.fromkeys((a.name, b.name))) for a, b, _ in pairs]
-    samples = [
-        {m: both for m, both in _pairs(a.samples, b.samples).items() if _last(m) not in apart}
+    samples = {
+        a.name: {m: v for m, v in _pairs(a.samples, b.samples).items() if _last(m) not in apart}
         for a, b, _ in pairs
-    ]
+    }
     whole = {
-        name: own
-        for name, own, (a, b, _) in zip(names, samples, pairs, strict=True)
+        a.name: samples[a.name]
+        for a, b, _ in pairs
         if not a.outcomes.get("diverged") and not b.outcomes.get("diverged")
     }
     compared = {
         metric: compare_matched({n: own[metric] for n, own in whole.items() if metric in own})
-        for metric in dict.fromkeys(metric for own in samples for metric in own)
+        for metric in dict.fromkeys(metric for own in samples.values() for metric in own)
         if _last(metric) in (*_COMPARED, *further)
     }
     return [
@@ -186,10 +186,10 @@ def _rows(
             matched_by=matched_by,
             spec=dict(_differences(a.spec, b.spec)) if a.spec and b.spec else {},
             samples={m: both for m, both in own.items() if m in compared or m.startswith(_COSTS)},
-            shifts={m: shifts[name] for m, shifts in compared.items() if name in shifts},
+            shifts={m: shifts[a.name] for m, shifts in compared.items() if a.name in shifts},
             outcomes=(dict(a.outcomes), dict(b.outcomes)),
         )
-        for (a, b, matched_by), name, own in zip(pairs, names, samples, strict=True)
+        for (a, b, matched_by), own in zip(pairs, samples.values(), strict=True)
     ]
 
 
@@ -203,8 +203,8 @@ def _sentences(
     before, after = sides
     if before.store is None or after.store is None:
         return TranslationDifferences(note="tables hold none; compare two folders of results")
-    corpora = {each for pair in pairs for each in _fingerprints(pair, "corpus")}
-    if not test_sets or len(corpora) > 1:
+    corpora = {record.get("corpus", {}).get("fingerprint") for record in _records(pairs)}
+    if not test_sets or len(corpora - {None}) > 1:  # a failed run may have none
         reason = "the corpora differ" if test_sets else "no row is tested on both sides"
         return TranslationDifferences(note=f"not compared, for {reason}")
     first = next(iter(pairs[0][0].records.values()))
@@ -245,11 +245,6 @@ def _translations(
     text = f"{file}: damaged, and not compared; `ablate run` makes the run again"
     warnings.warn(text, DamagedFileWarning, stacklevel=3)
     return None
-
-
-def _fingerprints(pair: Pair, of: Literal["corpus", "tokenizer"]) -> set[str]:
-    """Return those of the corpora or tokenizers of a pair's runs; a failed run may have none."""
-    return {each for record in _records([pair]) if (each := record.get(of, {}).get("fingerprint"))}
 
 
 def _records(pairs: Sequence[Pair]) -> Iterator[Mapping[str, Any]]:
