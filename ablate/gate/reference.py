@@ -88,20 +88,14 @@ class Reference(Head):
         return Context(name, tuple(seeds), self.alpha_each, machine)
 
     def runs_to_bless(self, seeds: Sequence[int]) -> Runs:
-        return {
-            (row, seed)
-            for check in self.checks.values()
-            for row in check.rows
-            for seed in check.seeds_to_bless(seeds)
-        }
+        return self._runs(lambda check: check.seeds_to_bless(seeds))
 
     def runs_to_judge(self, seeds: Sequence[int]) -> Runs:
-        return {
-            (row, seed)
-            for check in self.checks.values()
-            for row in check.rows
-            for seed in check.seeds_to_judge(seeds)
-        }
+        return self._runs(lambda check: check.seeds_to_judge(seeds))
+
+    def _runs(self, seeds_of: Callable[[Check], Iterable[int]]) -> Runs:
+        checks = self.checks.values()
+        return {(row, seed) for check in checks for row in check.rows for seed in seeds_of(check)}
 
     @property
     def checks_with_chosen_seeds(self) -> dict[str, Check]:
