@@ -207,9 +207,6 @@ def _bundles_in(file: Path) -> Iterator[tuple[str, Bundle]]:
                 yield folder, {name: data.read() for name, data in contents if data is not None}
     except _DAMAGE as error:
         raise StoreError(f"{file}: cannot be unpacked: {error}") from error
-    except (MemoryError, OverflowError) as error:
-        text = f"{file}: cannot be unpacked: it holds a file that does not fit into memory"
-        raise StoreError(text) from error
     except OSError as error:
         raise StoreError(f"{file}: cannot be read: {error.strerror or error}") from error
 

@@ -310,8 +310,6 @@ def test_damaged_weights_of_the_right_size_are_not_archived(spec: Path, tmp_path
         ({f"{RUN}/record.json": b"{"}, r"record.json cannot be read"),
         ({f"{RUN}/record.json": {"type": tarfile.GNUTYPE_SPARSE}}, r"it holds '.*record.json'"),
         ({f"{RUN}/record.json": {"size": -1024}}, r"it holds '.*record.json'"),
-        ({f"{RUN}/record.json": {"size": 2**60}}, r"holds a file that does not fit into memory"),
-        ({f"{RUN}/record.json": {"size": 2**70}}, r"holds a file that does not fit into memory"),
         ({f"{RUN}/lock": b""}, r"is no archive of runs: it holds '.*lock'"),
         ({f"{RUN}/checkpoint.pt": b""}, r"is no archive of runs: it holds '.*checkpoint.pt'"),
         ({f"{RUN}/Record.json": b""}, r"is no archive of runs: it holds '.*Record.json'"),
