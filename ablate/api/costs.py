@@ -58,27 +58,20 @@ class Cost:
 _Counts = tuple[int, float]
 
 
-class ModelCounter:
-    """Counts the parameters and FLOPs of models, which it builds without memory for weights."""
-
-    def __init__(self) -> None:
-        self._flops = FlopCounter()
-
-    def count(self, spec: ModelSpec, vocabulary: Vocabulary) -> tuple[int, float]:
-        """Return the parameters of a model, and its FLOPs per target token and pass."""
-        with torch.device("meta"):
-            model = assemble(spec, vocabulary, PAD)
-            ids = torch.ones(N_PAIRS, min(N_TOKENS, model.max_len), dtype=torch.long)
-        batch = Batch(ids, ids, ids, n_tokens=ids.numel(), index=ids[:, 0])
-        params: int = measuring.count_parameters(model)["total"]
-        return params, self._flops.count(model, batch)
+def count(flops: FlopCounter, spec: ModelSpec, vocabulary: Vocabulary) -> tuple[int, float]:
+    """Return the parameters of a model, built without weights, and its FLOPs per token and pass."""
+    with torch.device("meta"):
+        model = assemble(spec, vocabulary, PAD)
+        ids = torch.ones(N_PAIRS, min(N_TOKENS, model.max_len), dtype=torch.long)
+    batch = Batch(ids, ids, ids, n_tokens=ids.numel(), index=ids[:, 0])
+    return measuring.count_parameters(model)["total"], flops.count(model, batch)
 
 
 class Costs:
     """Counts parts, each model once; the counts of this package's own parts come with it."""
 
     def __init__(self, counts: Mapping[str, _Counts | None] | None = None) -> None:
-        self._counter = ModelCounter()
+        self._flops = FlopCounter()
         self.counts = dict(shipped() if counts is None else counts)
 
     def of(self, entry: Entry, choice: Any) -> Cost | None:
@@ -104,11 +97,9 @@ class Costs:
         if key not in self.counts:
             try:
                 spec = ModelSpec.model_validate({**BASE, **changes})
-                self.counts[key] = self._counter.count(spec, VOCABULARY)
-            except RefusedError:
-                self.counts[key] = None
-            except (Exception, SystemExit):
-                if entry.origin is None:
+                self.counts[key] = count(self._flops, spec, VOCABULARY)
+            except (Exception, SystemExit) as error:
+                if entry.origin is None and not isinstance(error, RefusedError):
                     raise
                 self.counts[key] = None  # a plugin's part is listed even if it fails
         return self.counts[key]

@@ -23,6 +23,7 @@ from ablate.registry import Entry, slots
 from ablate.wording import no_such, suggest
 from ablate.writing import csv_rows
 
+_Tables = list[tuple[Experiment, dict[str, dict[str, str]]]]
 _DIFFERENCE = re.compile(r"(test\.[^.]+\.bleu)\.difference\.estimate")
 
 
@@ -100,9 +101,13 @@ def parts(
     Raises:
         SpecError: if there is no such slot or part, or an experiment is not valid or has no table.
     """
-    lister = _Lister(_MeasuredParts(measured, Path(results)))
-    listed = [lister.listing(entry) for entry in _entries(slots(), slot, name)]
-    order = {slot: number for number, slot in enumerate(lister.paths)}
+    tables, costs = _tables(measured, Path(results)), Costs()
+    paths: dict[str, tuple[str, PartField]] = {}  # of slots, in the order of a spec
+    for path, field in (*_paths(RunSpec), ("metrics", PartField("metric", "bleu"))):
+        paths.setdefault(field.name, (path, field))
+    entries = _entries(slots(), slot, name)
+    listed = [_listing(entry, paths.get(entry.slot), costs, tables) for entry in entries]
+    order = {slot: number for number, slot in enumerate(paths)}
     listed.sort(key=lambda part: (order.get(part.slot, len(order)), not part.is_default, part.name))
     return tuple(listed)
 
@@ -125,89 +130,81 @@ def _entries(
     raise SpecError(f"no {kind} is called {slot!r};{hint} slots: {', '.join(sorted(table))}")
 
 
-class _MeasuredParts:
-    """The parts that experiments have measured, from their tables in a folder of results."""
-
-    def __init__(self, experiments: Sequence[Path | str], results: Path) -> None:
-        self._tables: list[tuple[Experiment, dict[str, dict[str, str]]]] = []
-        for experiment in map(config.load, experiments):
-            file = results / experiment.name / "table.csv"
-            if not file.is_file():
-                raise SpecError(
-                    f"{experiment.name} has no table in {file.parent}; run it, or write the table "
-                    f"of its runs by `ablate report SPEC --output {file}`"
-                )
-            with file.open(encoding="utf-8", newline="") as lines:
-                self._tables.append((experiment, {line["row"]: line for line in csv_rows(lines)}))
-
-    def of(self, path: str, part: str) -> MeasuredPart | None:
-        """Return the row of a part that is chosen at ``path``; None if no experiment has it.
-
-        Of all rows that have the part it is the one that changes the least.
-        """
-        for experiment, table in self._tables:
-            rows = [
-                row
-                for row in experiment.rows
-                if config.value_at(row.spec.model_dump(mode="json"), f"{path}.name") == part
-            ]
-            row = min(rows, key=lambda row: len(row.changes), default=None)
-            if row is None or row.name not in table:
-                continue
-            line = table[row.name]
-            metric = next((match[1] for match in map(_DIFFERENCE.fullmatch, line) if match), "")
-            names = ("mean", "difference.estimate", "difference.low", "difference.high")
-            texts = [line.get(f"{metric}.{name}") for name in names]
-            mean, difference, low, high = (float(text) if text else None for text in texts)
-            return MeasuredPart(
-                experiment=experiment.name,
-                row=row.name,
-                metric=metric,
-                mean=mean,
-                n_seeds=int(line.get(f"{metric}.n") or 0),
-                difference=difference,
-                low=low,
-                high=high,
-                beside={at: value for at, value in row.changes.items() if at != path},
+def _tables(experiments: Sequence[Path | str], results: Path) -> _Tables:
+    """Return experiments with the lines of their tables, by row."""
+    tables = []
+    for experiment in map(config.load, experiments):
+        file = results / experiment.name / "table.csv"
+        if not file.is_file():
+            raise SpecError(
+                f"{experiment.name} has no table in {file.parent}; run it, or write the table "
+                f"of its runs by `ablate report SPEC --output {file}`"
             )
-        return None
+        with file.open(encoding="utf-8", newline="") as lines:
+            tables.append((experiment, {line["row"]: line for line in csv_rows(lines)}))
+    return tables
 
 
-class _Lister:
-    """Describes parts; counts their costs and reads their measurements once for all."""
+def _measured(tables: _Tables, path: str, part: str) -> MeasuredPart | None:
+    """Return the row of a part that is chosen at ``path``; None if no experiment has it.
 
-    def __init__(self, measured: _MeasuredParts) -> None:
-        self.costs = Costs()
-        self.measured = measured
-        self.paths: dict[str, tuple[str, PartField]] = {}  # of slots, in the order of a spec
-        for path, slot in (*_paths(RunSpec), ("metrics", PartField("metric", "bleu"))):
-            self.paths.setdefault(slot.name, (path, slot))
-
-    def listing(self, entry: Entry) -> PartListing:
-        path, slot = self.paths.get(entry.slot, (None, None))
-        choice, origin = _choice(entry), entry.origin
-        cost = self.costs.of(entry, choice)
-        choices = {str(path): choice, **(cost.companion if cost else {})}
-        contract = next(base for base in entry.cls.__mro__ if "slot" in vars(base))
-        home = ".".join(contract.__module__.split(".")[:3])  # the file or package of the slot
-        about = inspect.getdoc(sys.modules[home]) or ""
-        return PartListing(
-            slot=entry.slot,
-            slot_summary=about.partition("\n\n")[0].replace("\n", " "),
-            path=path,
-            is_default=slot is not None and slot.default == entry.name,
-            name=entry.name,
-            formula=entry.formula,
-            summary=entry.doc.partition("\n")[0],
-            text=entry.doc,
-            options=_options(entry),
-            source=entry.source,
-            version=entry.version,
-            cost=cost,
-            measured=self.measured.of(path, entry.name) if path else None,
-            example=_example(choices) if path else "",
-            origin={"name": origin.name, "sha256": origin.sha256} if origin else None,
+    Of all rows that have the part it is the one that changes the least.
+    """
+    for experiment, table in tables:
+        rows = [
+            row
+            for row in experiment.rows
+            if config.value_at(row.spec.model_dump(mode="json"), f"{path}.name") == part
+        ]
+        row = min(rows, key=lambda row: len(row.changes), default=None)
+        if row is None or row.name not in table:
+            continue
+        line = table[row.name]
+        metric = next((match[1] for match in map(_DIFFERENCE.fullmatch, line) if match), "")
+        names = ("mean", "difference.estimate", "difference.low", "difference.high")
+        texts = [line.get(f"{metric}.{name}") for name in names]
+        mean, difference, low, high = (float(text) if text else None for text in texts)
+        return MeasuredPart(
+            experiment=experiment.name,
+            row=row.name,
+            metric=metric,
+            mean=mean,
+            n_seeds=int(line.get(f"{metric}.n") or 0),
+            difference=difference,
+            low=low,
+            high=high,
+            beside={at: value for at, value in row.changes.items() if at != path},
         )
+    return None
+
+
+def _listing(
+    entry: Entry, at: tuple[str, PartField] | None, costs: Costs, tables: _Tables
+) -> PartListing:
+    path, slot = at or (None, None)
+    choice, origin = _choice(entry), entry.origin
+    cost = costs.of(entry, choice)
+    choices = {str(path): choice, **(cost.companion if cost else {})}
+    contract = next(base for base in entry.cls.__mro__ if "slot" in vars(base))
+    home = ".".join(contract.__module__.split(".")[:3])  # the file or package of the slot
+    about = inspect.getdoc(sys.modules[home]) or ""
+    return PartListing(
+        slot=entry.slot,
+        slot_summary=about.partition("\n\n")[0].replace("\n", " "),
+        path=path,
+        is_default=slot is not None and slot.default == entry.name,
+        name=entry.name,
+        formula=entry.formula,
+        summary=entry.doc.partition("\n")[0],
+        text=entry.doc,
+        options=_options(entry),
+        source=entry.source,
+        version=entry.version,
+        cost=cost,
+        measured=_measured(tables, path, entry.name) if path else None,
+        example=_example(choices) if path else "",
+        origin={"name": origin.name, "sha256": origin.sha256} if origin else None,
+    )
 
 
 def _paths(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, PartField]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from ablate.analysis.measures import comparisons
 from ablate.analysis.statistics import LEVEL
 from ablate.analysis.summary import evaluated_sets, summarise
 from ablate.api.check import cautions
-from ablate.api.costs import ModelCounter
+from ablate.api.costs import count
 from ablate.api.looks import at_look
 from ablate.api.selection import (
     Fingerprints,
@@ -31,6 +31,7 @@ from ablate.api.selection import (
 from ablate.config import Experiment, Row, Run, RunSpec
 from ablate.data.prepare import n_bytes_to_encode, vocabulary_at_hand
 from ablate.data.tokenizer import Tokenizer
+from ablate.measuring.counts import FlopCounter
 from ablate.parts.embedding import Vocabulary
 from ablate.registry import Choice, build
 from ablate.report.plan import Plan, PlannedRow, PlannedRun, Power
@@ -138,7 +139,7 @@ class _Planner:
         self._store = lookup.store
         self._selection = selection
         self._fingerprints = Fingerprints()
-        self._count = cache(ModelCounter().count)
+        self._count = cache(partial(count, FlopCounter()))
         self.finished: Records = {}
         self._vocabularies: dict[tuple[Choice, Choice], Vocabulary] = {}  # as detectable
         self._runs = grouped((run.variant, run) for run in selection.runs)
