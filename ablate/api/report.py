@@ -74,38 +74,27 @@ def report(
         DataError: if the content of the corpus is not known here, so that no run has a hash.
         StoreError: if nothing is stored; it names the overrides and seeds of other stored runs.
     """
-    outcome = _report(path, seeds, only, overrides, results, layout)
+    store = Store(Path(results))
+    lookup = RunLookup(store)
+
+    def read(one: Path | str) -> Outcome:
+        selection = at_look(select(one, overrides, seeds, only, lookup), lookup)
+        records = stored(selection, lookup)
+        if not records:
+            Fingerprints().known(selection.corpus)
+            about = "".join(f", {remark}" for remark in trials.remarks(selection))
+            raise StoreError(
+                f"{store.results} holds no run of {selection.experiment.name} that has ended{about}"
+                f"{trials.hints(selection, store)}; `ablate run {os.fspath(one)}` makes them"
+            )
+        return Outcome(selection.experiment, records, tabulate(selection, records, store, layout))
+
+    has_contexts = config.contexts_of(path, overrides)
+    in_contexts = partial(stored_in_each, read=read)
+    outcome = in_each(path, overrides, in_contexts) if has_contexts else read(path)
     for remark in remarks_on(outcome.records):
         print_remark(remark)
     return outcome
-
-
-def _report(
-    path: Path | str,
-    seeds: Sequence[int] | None,
-    only: Sequence[str],
-    overrides: Sequence[str],
-    results: Path | str,
-    layout: Layout,
-) -> Outcome:
-    if config.contexts_of(path, overrides):
-
-        def of_context(each: Path) -> Outcome:
-            return _report(each, seeds, only, overrides, results, layout)
-
-        return in_each(path, overrides, partial(stored_in_each, read=of_context))
-    store = Store(Path(results))
-    lookup = RunLookup(store)
-    selection = at_look(select(path, overrides, seeds, only, lookup), lookup)
-    records = stored(selection, lookup)
-    if not records:
-        Fingerprints().known(selection.corpus)
-        about = "".join(f", {remark}" for remark in trials.remarks(selection))
-        raise StoreError(
-            f"{store.results} holds no run of {selection.experiment.name} that has ended{about}"
-            f"{trials.hints(selection, store)}; `ablate run {os.fspath(path)}` makes them"
-        )
-    return Outcome(selection.experiment, records, tabulate(selection, records, store, layout))
 
 
 def in_each(
@@ -174,7 +163,7 @@ def tabulate(
         records=records,
         sentences=statistics,
         folders={run: store.path(record["hash"]) for run, record in records.items()},
-        read_texts=texts,
+        texts=texts,
         arguments=trials.arguments(selection),
     )
     return replace(table, details=details)
