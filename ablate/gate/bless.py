@@ -15,6 +15,7 @@ from ablate.gate.checks.statistical import Statistical
 from ablate.gate.evidence import Evidence, UnfitError, difference, machine, named
 from ablate.gate.mean import TooWeakError
 from ablate.gate.reference import Place, Provenance, Reference
+from ablate.record import leaves
 from ablate.runner import provenance
 from ablate.wording import listed
 
@@ -151,15 +152,15 @@ def provenance_of(
     runs: dict[str, dict[str, str]] = {}
     for (row, seed), record in sorted(records.items()):
         runs.setdefault(row, {})[str(seed)] = record["hash"]
-    signatures = {}
-    for check in checks.values():
-        section, *steps = check.measure.split(".")
-        if section == "test" and len(steps) == 2:
-            tests = [record.get("test", {}) for record in records.values()]
-            scores = (of_run[name] for of_run in tests for name in named(steps[0], of_run))
-            written = (each.get(f"{steps[1]}_signature") for each in scores)
-            if signature := next(filter(None, written), None):  # a run that diverged has none
-                signatures[steps[1]] = signature
+    known: dict[str, str] = {}  # signatures by path, each of the first run that has it
+    for record in records.values():
+        scores = leaves({"test": record.get("test", {})})
+        known = {path: text for path, text in scores if text} | known
+    signatures = {
+        check.measure.rpartition(".")[2]: known[path]
+        for check in checks.values()
+        for path in named(f"{check.measure}_signature", known)[:1]
+    }
     return Provenance(
         experiment=experiment.name,
         date=provenance.now(),
