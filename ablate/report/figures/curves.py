@@ -75,21 +75,21 @@ def draw_curves(
         of_row["train_loss"] = _windowed(of_row["train_loss"])
         lost = {seed for seed in runs if (row.name, seed) in diverged}
         rows.append(_Row(row.name, of_row, lost, at == 0, colour, dashes))
-    if not any(row.curves["train_loss"] for row in rows):
-        return None
     measures = tuple(name for name in _MEASURES if any(row.curves[name] for row in rows))
+    if "train_loss" not in measures:
+        return None
     has_panels = len(rows) > _MOST_OVERLAID
     drawn = measures[-1:] if has_panels else measures
     with look():
         figure = _side_by_side(rows, drawn[-1]) if has_panels else _overlaid(rows, drawn)
-        n_seeds = len(experiment.seeds)
-        marks = ["black: the baseline's mean"] if has_panels else []
-        marks.append(
-            f"thin: each of {n_seeds} seeds; thick: their mean" if n_seeds > 1 else "one seed"
+        n = len(experiment.seeds)
+        marks = (
+            "black: the baseline's mean" if has_panels else "",
+            f"thin: each of {n} seeds; thick: their mean" if n > 1 else "one seed",
+            "\u00d7: the seed diverged, and is not in the mean" if diverged else "",
+            "training loss averaged over windows of steps" if "train_loss" in drawn else "",
         )
-        marks += ["\u00d7: the seed diverged, and is not in the mean"] if diverged else []
-        marks += ["training loss averaged over windows of steps"] if "train_loss" in drawn else []
-        add_legend(figure, "; ".join(marks))
+        add_legend(figure, "; ".join(filter(None, marks)))
         numbers = [
             {
                 "row": row.name,
