@@ -62,7 +62,7 @@ def test_a_chosen_tokenizer_holds_for_the_scores_and_for_what_is_counted_of_sent
     after = api.report(path, results=results)
     assert after.table.details is not None
     assert "tok:char" in signature(after)
-    (_, references) = after.table.details.read_texts()["test"]
+    (_, references) = after.table.details.texts()["test"]
     for run, record in after.records.items():
         lines = Store(results).translations(record, "test")
         assert lines is not None

@@ -181,12 +181,8 @@ class Details:
     records: Records
     sentences: Sentences  # what each test sentence contributes, of the runs that have kept it
     folders: Mapping[tuple[str, int], Path]  # of the runs, by row and seed
-    read_texts: Callable[[], Texts]  # reads the test sets; none that are not on this machine
+    texts: Callable[[], Texts]  # the test sets, which are read once, if they are on this machine
     arguments: str  # of the command line that makes these runs, as a shell reads them
-
-    @cached_property
-    def texts(self) -> Texts:
-        return self.read_texts()
 
     def files(self, name: str) -> dict[tuple[str, int], Path]:
         paths = {run: folder / name for run, folder in self.folders.items()}

@@ -42,9 +42,9 @@ class _Sentence:
 def translations(details: Details) -> str:
     """Return the sentences of each test set on which rows differ most; nothing if none are kept."""
     seed = _seed(details)
-    if seed is None or not details.texts:
+    if seed is None:
         return ""
-    names = [name for name in details.results.sets if name in details.texts]
+    names = [name for name in details.results.sets if name in details.texts()]
     sets = {name: of for name in names if (of := _sentences(details, name, seed))}
     if not sets:
         return ""
@@ -98,7 +98,7 @@ def _seed(details: Details) -> int | None:
 
 def _sentences(details: Details, name: str, seed: int) -> list[_Sentence]:
     """Return a test set as the runs with one seed translate it; nothing without the baseline's."""
-    sources, references = details.texts[name]
+    sources, references = details.texts()[name]
     lines, scores = {}, {}
     for row in details.experiment.rows:
         run = row.name, seed

@@ -205,7 +205,7 @@ def test_translations_stand_beside_the_text_that_they_are_of_alone(tmp_path: Pat
         study.translations()
     details = study.outcome.table.details
     assert details is not None
-    assert details.texts == {}
+    assert details.texts() == {}
 
 
 def test_scores_that_cannot_be_stored_are_shown_with_a_remark(

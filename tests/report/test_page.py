@@ -174,11 +174,11 @@ def test_every_id_is_there_once_and_every_link_leads_somewhere(study_page: str) 
 
 def test_hostile_texts_stay_texts(study: Table, study_page: str) -> None:
     details = details_of(study)
-    name = next(iter(details.texts))
-    sources, references = details.texts[name]
+    name = next(iter(details.texts()))
+    sources, references = details.texts()[name]
     hostile = {name: ([HOSTILE] * len(sources), references)}
     experiment = replace(details.experiment, question=HOSTILE)
-    evil = with_details(study, read_texts=lambda: hostile, experiment=experiment)
+    evil = with_details(study, texts=lambda: hostile, experiment=experiment)
     text = render(replace(evil, question=HOSTILE, conclusion=HOSTILE), "html")
     page, plain = Page(text), Page(study_page)
     assert (page.tags.get("img"), page.tags["script"]) == (plain.tags.get("img"), 1)
@@ -207,7 +207,7 @@ def test_figures_have_the_colours_of_the_page(study_page: str) -> None:
 def test_translations_are_those_on_which_rows_differ_most(study: Table, study_page: str) -> None:
     ranges = [float(number) for number in re.findall(r"range (\S+) chrF", study_page)]
     assert ranges == sorted(ranges, reverse=True)
-    texts = details_of(study).texts
+    texts = details_of(study).texts()
     assert set(re.findall(r'<article data-set="([^"]+)"', study_page)) == set(texts)
     n_all = sum(len(sources) for sources, _ in texts.values())
     assert f"{n_all - len(ranges):,} sentences left out" in study_page
@@ -220,7 +220,7 @@ def test_a_sentence_has_its_place_its_source_and_the_scores_of_its_rows(study: T
     articles = re.findall(pattern, translations(details), flags=re.DOTALL)
     lengths: dict[tuple[str, str], list[int]] = {}
     for test_set, number, length, range_, lines in articles:
-        (sources, (references,)), at = details.texts[test_set], int(number) - 1
+        (sources, (references,)), at = details.texts()[test_set], int(number) - 1
         terms = re.findall('<dt>(.*?)</dt><dd dir="auto">(.*)</dd>', html.unescape(lines))
         assert terms[:2] == [("source", sources[at]), ("reference", references[at])]
         lengths.setdefault((test_set, length), []).append(len(sources[at].split()))
@@ -232,7 +232,7 @@ def test_a_sentence_has_its_place_its_source_and_the_scores_of_its_rows(study: T
             scores.append(CHRF().sentence_score(ours, [references[at]]).score)
             assert text.endswith(f"chrF {scores[-1]:.1f}</span>")
         assert range_ == f"{max(scores) - min(scores):.1f}"
-    for test_set in details.texts:
+    for test_set in details.texts():
         short, medium, long = (lengths[test_set, of] for of in ("short", "medium", "long"))
         assert max(short) < min(medium) <= max(medium) < min(long)
 
@@ -240,7 +240,7 @@ def test_a_sentence_has_its_place_its_source_and_the_scores_of_its_rows(study: T
 def test_damaged_translations_are_left_out_with_a_warning(study: Table) -> None:
     details = details_of(study)
     row, seed = details.experiment.rows[1].name, details.experiment.seeds[0]
-    files = {translations_file(test_set): describe(b"other") for test_set in details.texts}
+    files = {translations_file(test_set): describe(b"other") for test_set in details.texts()}
     records = {**details.records, (row, seed): {**details.records[row, seed], "files": files}}
     with pytest.warns(DamagedFileWarning, match=r"hypotheses\..*\.txt: is damaged"):
         text = translations(replace(details, records=records))
@@ -248,7 +248,7 @@ def test_damaged_translations_are_left_out_with_a_warning(study: Table) -> None:
 
 
 def test_without_the_corpus_there_are_no_translations(study: Table) -> None:
-    text = render(with_details(study, read_texts=dict), "html")
+    text = render(with_details(study, texts=dict), "html")
     assert "<article" not in text
     assert 'id="figures"' in text
 

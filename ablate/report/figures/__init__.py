@@ -22,7 +22,8 @@ def drawings(details: Details) -> Iterator[Drawing]:
     results = details.results
     diverged = [run for run, record in details.records.items() if record["status"] == "diverged"]
     first = results.sets[0] if results.sets else ""
-    sources = details.texts[first][0] if first in details.texts else ()
+    texts = details.texts()
+    sources = texts[first][0] if first in texts else ()
     drawn = (
         draw_differences(results),
         draw_costs(results),
