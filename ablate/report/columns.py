@@ -317,14 +317,12 @@ def _published(results: Results, measure: str) -> dict[str, float]:
 def _speeds(results: Results, metric: str, header: str) -> Block:
     cells = []
     for row in results.summaries:
-        speed, times, aside = row.speeds.get(metric), None, ""
-        if row is results.baseline:
-            times = 1.0 if metric in row.metrics else None
-        elif speed is None:  # measured once, before rows took turns
+        speed, aside = row.speeds.get(metric), ""
+        if speed is None or row is results.baseline:  # or measured once, before rows took turns
             times = ratio(row, results.baseline, metric)
         else:
             times = speed.ratio
-            if speed.ratio is not None and speed.interval:
+            if speed.interval:
                 ends = (speed.interval.low, speed.interval.high)
                 aside = " to ".join(number(end, _RATIO_DECIMALS) for end in ends)
         cells.append(Cell(NOTHING if times is None else number(times, _RATIO_DECIMALS), aside))
