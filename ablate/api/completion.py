@@ -38,7 +38,7 @@ from ablate.runner.sessions import session_file
 from ablate.runner.task import Task
 from ablate.store import Store, is_finished
 from ablate.training import engines
-from ablate.wording import counted
+from ablate.wording import counted, listed
 
 
 @dataclass(frozen=True)
@@ -156,16 +156,12 @@ def opened(options: RunOptions) -> Iterator[RunOptions]:
 
 def _set_aside_damaged(records: Records, store: Store) -> bool:
     """Set aside the records of runs whose files are damaged; return whether there are any."""
-    any_damaged = False
-    for record in records.values():
-        files = store.damaged_files(record)
-        if files:
-            any_damaged = True
-            store.set_aside(record["hash"])
-            names = ", ".join(map(str, files))
-            text = f"{names}: damaged; {record['variant']} seed {record['seed']} is made again"
-            warnings.warn(text, DamagedFileWarning, stacklevel=3)
-    return any_damaged
+    damaged = [(each, files) for each in records.values() if (files := store.damaged_files(each))]
+    for record, files in damaged:
+        store.set_aside(record["hash"])
+        text = f"{listed(files)}: damaged; {record['variant']} seed {record['seed']} is made again"
+        warnings.warn(text, DamagedFileWarning, stacklevel=3)
+    return bool(damaged)
 
 
 def workers(options: RunOptions) -> tuple[Backend, RunLookup]:
