@@ -29,7 +29,7 @@ from ablate.report import render
 from ablate.report.contexts import conclusion, metric_of, tabulate, verdict_over
 from ablate.report.figures import draw_contexts
 from ablate.report.looks import Looks
-from ablate.report.table import Footnote
+from ablate.report.table import Contexts, Footnote, Table
 from ablate.report.values import NOTHING, interval_text, number, row_names, signed
 from ablate.store import Store
 from tests.documents import assert_described
@@ -52,15 +52,35 @@ NAMES = ["narrow", "middle", "wide"]
 @pytest.fixture(scope="module")
 def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return an experiment with made-up runs of every context in ``results`` beside it."""
-    path = tmp_path_factory.mktemp("study") / "size.yaml"
-    path.write_text(TEXT, encoding="utf-8")
+    return finished(tmp_path_factory.mktemp("study"), with_files="narrow")
+
+
+def finished(folder: Path, text: str = TEXT, with_files: str = "") -> Path:
+    path = folder / "size.yaml"
+    path.write_text(text, encoding="utf-8")
     for name, each in api.contexts_of(path).items():
-        finish(each, path.parent / "results", place=f"{name} ", has_files=name == "narrow")
+        finish(each, folder / "results", place=f"{name} ", has_files=name == with_files)
     return path
+
+
+def end(folder: Path, row: str, status: str, seeds: Sequence[int]) -> None:
+    """Let runs of a row end without a result in the context ``middle``."""
+    for path in folder.glob("results/runs/*/record.json"):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        known = record["experiment"].endswith("middle"), record["variant"], record["seed"]
+        if known in {(True, row, seed) for seed in seeds}:
+            bare = {k: v for k, v in record.items() if k not in ("digest", "test", "dev")}
+            Store(folder / "results").save({**bare, "status": status, "error": "lost"})
 
 
 def reported(spec: Path, **options: Any) -> api.Outcome:
     return api.report(spec, results=spec.parent / "results", **options)
+
+
+def overview(spec: Path) -> tuple[Table, Contexts]:
+    table = reported(spec).table
+    assert table.contexts is not None
+    return table, table.contexts
 
 
 def call(*words: str | Path) -> tuple[int, str]:
@@ -73,10 +93,9 @@ def lines_of(text: str) -> list[dict[str, str]]:
 
 
 def test_the_overview_has_the_differences_of_every_context(spec: Path) -> None:
-    table = reported(spec).table
-    assert table.contexts is not None
-    assert [*table.contexts.tables] == NAMES
-    assert table.contexts.sizes == {"narrow": 16, "middle": 32, "wide": 64}
+    table, contexts = overview(spec)
+    assert [*contexts.tables] == NAMES
+    assert contexts.sizes == {"narrow": 16, "middle": 32, "wide": 64}
     for name in NAMES:
         alone = reported(spec.with_name(f"size.yaml#{name}")).table
         cells = [cell.value for cell in alone.column("test.test.bleu.difference")]
@@ -92,8 +111,7 @@ def test_the_overview_has_the_differences_of_every_context(spec: Path) -> None:
 
 
 def test_all_contexts_together_are_the_mean_of_their_differences(spec: Path) -> None:
-    contexts = reported(spec).table.contexts
-    assert contexts is not None
+    _, contexts = overview(spec)
     for kind in ("bleu", "nll"):
         for row in ("none", "rms"):
             differences = [
@@ -111,10 +129,9 @@ def test_all_contexts_together_are_the_mean_of_their_differences(spec: Path) -> 
 
 
 def test_the_cells_of_all_contexts_are_written_as_those_of_one(spec: Path) -> None:
-    table = reported(spec).table
-    assert table.contexts is not None
+    table, contexts = overview(spec)
     for at, row in enumerate(("none", "rms"), start=1):
-        over = table.contexts.over["bleu"][row]
+        over = contexts.over["bleu"][row]
         assert over.trend is not None
         assert over.tau is not None
         expected = {
@@ -128,14 +145,13 @@ def test_the_cells_of_all_contexts_are_written_as_those_of_one(spec: Path) -> No
         }
         cells = {key: table.column(f"over.bleu.{key}")[at].text for key in expected}
         assert cells == expected
-        of_loss = table.contexts.over["nll"][row]
+        of_loss = contexts.over["nll"][row]
         assert table.column("over.nll.mean")[at].text == signed(of_loss.mean, 3)
     assert {table.column(f"over.bleu.{key}")[0].text for key in expected} == {""}
 
 
 def test_the_verdict_on_a_mean_is_by_what_is_better_and_the_lowest_baseline(spec: Path) -> None:
-    contexts = reported(spec).table.contexts
-    assert contexts is not None
+    _, contexts = overview(spec)
     results = [table.results for table in contexts.tables.values() if table.results]
 
     def judged(kind: str, low: float, high: float) -> Verdict | None:
@@ -186,11 +202,10 @@ def test_intervals_of_new_seeds_allow_for_looks_where_there_are_some(
 
 
 def test_the_sentence_names_what_changes_with_size(spec: Path) -> None:
-    table = reported(spec).table
-    assert table.contexts is not None
+    table, contexts = overview(spec)
     changing = [
         f"{row} by {signed(over.trend.estimate, 1)}"
-        for row, over in table.contexts.over["bleu"].items()
+        for row, over in contexts.over["bleu"].items()
         if over.trend
         and over.trend.interval
         and over.trend.interval.low * over.trend.interval.high > 0
@@ -198,37 +213,25 @@ def test_the_sentence_names_what_changes_with_size(spec: Path) -> None:
     sentence = "differences change with each doubling of d_model: "
     assert (sentence in table.conclusion) == bool(changing)
     assert all(each in table.conclusion for each in changing)
-    results = {name: each.results for name, each in table.contexts.tables.items() if each.results}
-    steep = {
-        row: replace(over, trend=Slope(2.5, Interval(0.5, 4.5)))
-        for row, over in table.contexts.over["bleu"].items()
-    }
-    contexts = replace(table.contexts, over={**table.contexts.over, "bleu": steep})
-    text = conclusion(["none", "rms"], results, contexts)
-    assert f"{sentence}none by +2.5 and rms by +2.5 BLEU" in text
-    flat = {
-        row: replace(over, trend=Slope(0.1, Interval(0.05, 0.15)))
-        for row, over in table.contexts.over["bleu"].items()
-    }
-    contexts = replace(table.contexts, over={**table.contexts.over, "bleu": flat})
-    assert sentence not in conclusion(["none", "rms"], results, contexts)
+    results = {name: each.results for name, each in contexts.tables.items() if each.results}
+
+    def concluded(slope: float, half: float) -> str:
+        trend = Slope(slope, Interval.around(slope, half))
+        bleu = {row: replace(each, trend=trend) for row, each in contexts.over["bleu"].items()}
+        changed = replace(contexts, over={**contexts.over, "bleu": bleu})
+        return conclusion(["none", "rms"], results, changed)
+
+    assert f"{sentence}none by +2.5 and rms by +2.5 BLEU" in concluded(2.5, half=2.0)
+    assert sentence not in concluded(0.1, half=0.05)
 
 
 def test_a_context_without_verdicts_or_numbers(tmp_path: Path) -> None:
-    spec = tmp_path / "size.yaml"
-    spec.write_text(TEXT, encoding="utf-8")
-    for name, each in api.contexts_of(spec).items():
-        finish(each, tmp_path / "results", place=name)
+    spec = finished(tmp_path)
     assert reported(spec, seeds=[1]).table.conclusion == (
         "With one seed there are no verdicts in single contexts: the one on the mean is by what "
         "they show together."
     )
-    store = Store(tmp_path / "results")
-    for path in tmp_path.glob("results/runs/*/record.json"):
-        record = json.loads(path.read_text(encoding="utf-8"))
-        if (record["experiment"].endswith("middle"), record["variant"]) == (True, "rms"):
-            failed = {k: v for k, v in record.items() if k not in ("digest", "test", "dev")}
-            store.save({**failed, "status": "failed", "error": "lost"})
+    end(tmp_path, "rms", "failed", [1, 2, 3])
     table = reported(spec).table
     assert {table.column(f"over.bleu.{key}")[2].text for key in ("mean", "here", "tau")} == {
         NOTHING
@@ -237,21 +240,8 @@ def test_a_context_without_verdicts_or_numbers(tmp_path: Path) -> None:
 
 
 def test_what_diverged_in_a_context_is_not_judged_over_all(tmp_path: Path) -> None:
-    spec = tmp_path / "size.yaml"
-    spec.write_text(TEXT, encoding="utf-8")
-    for name, each in api.contexts_of(spec).items():
-        finish(each, tmp_path / "results", place=name)
-
-    def end(row: str, status: str, seeds: Sequence[int]) -> None:
-        for path in tmp_path.glob("results/runs/*/record.json"):
-            record = json.loads(path.read_text(encoding="utf-8"))
-            known = record["experiment"].endswith("middle"), record["variant"], record["seed"]
-            if known in {(True, row, seed) for seed in seeds}:
-                bare = {k: v for k, v in record.items() if k not in ("digest", "test", "dev")}
-                store.save({**bare, "status": status, "error": "lost"})
-
-    store = Store(tmp_path / "results")
-    end("rms", "diverged", [2])
+    spec = finished(tmp_path)
+    end(tmp_path, "rms", "diverged", [2])
     table = reported(spec).table
     assert table.column("middle.bleu.difference")[2].mark == "§"
     assert table.column("over.bleu.mean")[2].text == NOTHING
@@ -265,9 +255,9 @@ def test_what_diverged_in_a_context_is_not_judged_over_all(tmp_path: Path) -> No
     }
     assert remarks == {"none": [], "rms": ["diverged with 1 of 3 seeds"]}
     assert panels["rms"].get_xlim()[0] > -10, "no mark counts 0 BLEU"
-    end("rms", "failed", [1, 2, 3])
-    end("none", "failed", [1, 2, 3])
-    end("baseline", "diverged", [3])
+    end(tmp_path, "rms", "failed", [1, 2, 3])
+    end(tmp_path, "none", "failed", [1, 2, 3])
+    end(tmp_path, "baseline", "diverged", [3])
     assert reported(spec).table.conclusion == (
         "The baseline diverged in middle: no verdicts over all contexts."
     )
@@ -278,16 +268,15 @@ def test_what_diverged_in_a_context_is_not_judged_over_all(tmp_path: Path) -> No
 
 
 def test_every_mark_is_the_verdict_of_its_context(spec: Path) -> None:
-    table = reported(spec).table
+    table, contexts = overview(spec)
     marks = {
         Verdict.BETTER: "↑",
         Verdict.WORSE: "↓",
         Verdict.NO_DIFFERENCE: "=",
         Verdict.CANNOT_TELL: "?",
     }
-    assert table.contexts is not None
     seen = set()
-    for name, each in table.contexts.tables.items():
+    for name, each in contexts.tables.items():
         assert each.results is not None
         _, *cells = table.column(f"{name}.bleu.difference")
         for cell, row in zip(cells, ("none", "rms"), strict=True):
@@ -354,8 +343,7 @@ def test_programs_read_all_numbers(spec: Path) -> None:
     assert_described(content, "contexts report")
     assert content["trend"] == "model.dims.d_model"
     over = content["rows"][0]["over"]["bleu"]
-    contexts = reported(spec).table.contexts
-    assert contexts is not None
+    _, contexts = overview(spec)
     known = contexts.over["bleu"]["none"]
     assert (over["n"], over["mean"], over["tau"]) == (3, known.mean, known.tau)
     for key in ("here", "interval", "prediction"):
@@ -388,9 +376,8 @@ def test_a_context_without_results_is_left_out(
         reported(spec)
     for name in ("narrow", "wide"):
         finish(tmp_path / f"size.yaml#{name}", tmp_path / "results", place=name)
-    table = reported(spec).table
-    assert table.contexts is not None
-    assert table.contexts.sizes == {"narrow": 16, "wide": 64}
+    table, contexts = overview(spec)
+    assert contexts.sizes == {"narrow": 16, "wide": 64}
     assert "left out: " in capsys.readouterr().err
     (mean,) = [note.text for note in table.footnotes if note.label == "mean"]
     assert "nothing of other contexts" in mean
@@ -499,16 +486,15 @@ def test_a_context_without_runs_is_left_out_of_a_comparison(
 
 
 def test_the_figure_has_the_numbers_of_the_overview_each_in_its_line(spec: Path) -> None:
-    table = reported(spec).table
+    table, contexts = overview(spec)
     drawing = draw_contexts(table)
     assert drawing is not None
-    assert table.contexts is not None
     names = [label.get_text() for label in drawing.figure.axes[0].get_yticklabels()]
     for axes, row in zip(drawing.figure.axes, ("none", "rms"), strict=True):
         assert axes.get_title(loc="left") == row
-        over = table.contexts.over["bleu"][row]
+        over = contexts.over["bleu"][row]
         expected = {"mean": (over.mean, over.interval)}
-        for name, each in table.contexts.tables.items():
+        for name, each in contexts.tables.items():
             assert each.results is not None
             difference = each.results.difference(row, each.results.bleu)
             assert difference is not None
@@ -530,10 +516,9 @@ def test_the_figure_has_the_numbers_of_the_overview_each_in_its_line(spec: Path)
 
 def test_the_sentence_has_the_verdicts_of_each_row_by_context(spec: Path) -> None:
     better, worse, unknown = Interval(3.0, 4.0), Interval(-4.0, -3.0), Interval(-9.0, 9.0)
-    table, results = reported(spec).table, {}
-    assert table.contexts is not None
+    (_, contexts), results = overview(spec), {}
     for name, of_none in zip(NAMES, (better, unknown, better), strict=True):
-        known = table.contexts.tables[name].results
+        known = contexts.tables[name].results
         assert known is not None
         compared = known.comparisons["test.test.bleu"]
         judged = {
@@ -542,13 +527,12 @@ def test_the_sentence_has_the_verdicts_of_each_row_by_context(spec: Path) -> Non
         }
         both = {"test.test.bleu": replace(compared, differences=judged)}
         results[name] = replace(known, comparisons=both)
-    text = conclusion(["none", "rms"], results, table.contexts)
+    text = conclusion(["none", "rms"], results, contexts)
     assert "rms is worse than the baseline in all 3 contexts" in text
     assert re.search(r"“none” is better in narrow and wide and not told .* in middle", text)
     two = {name: results[name] for name in ("narrow", "wide")}
-    assert "“none” is better than the baseline in both" in conclusion(
-        ["none", "rms"], two, table.contexts
-    )
+    text = conclusion(["none", "rms"], two, contexts)
+    assert "“none” is better than the baseline in both" in text
 
 
 @pytest.mark.parametrize("n", [2, 3])
@@ -626,22 +610,17 @@ def test_a_run_trains_in_every_context_once(
 
 @pytest.mark.commands
 def test_a_row_may_be_decided_in_one_context_alone(tmp_path: Path) -> None:
-    text = TEXT.replace("seeds: [1, 2, 3]", "looks: [2, 4, 6]")
-    spec = tmp_path / "size.yaml"
-    spec.write_text(text, encoding="utf-8")
-    for name, each in api.contexts_of(spec).items():
-        finish(each, tmp_path / "results", place=f"{name} ")
-    table = reported(spec).table
-    assert table.contexts is not None
+    spec = finished(tmp_path, TEXT.replace("seeds: [1, 2, 3]", "looks: [2, 4, 6]"))
+    table, contexts = overview(spec)
     n_seeds = {}
-    for name, of_context in table.contexts.tables.items():
+    for name, of_context in contexts.tables.items():
         assert of_context.results is not None
         n_seeds[name] = [len(summary.outcomes) for summary in of_context.results.summaries]
     assert len({tuple(each) for each in n_seeds.values()}) > 1, n_seeds
     notes = {note.label: note.text for note in table.footnotes}
     assert notes["seeds"] == "as many of each row as the looks of its context came to, 6 at most"
     assert "intervals of new seeds are as wide as those of the contexts on average" in notes["mean"]
-    assert all(map(table.contexts.over["bleu"].get, ("none", "rms")))
+    assert all(map(contexts.over["bleu"].get, ("none", "rms")))
 
 
 @pytest.mark.parametrize("width", [40, 60])
