@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -72,29 +72,24 @@ def list_runs(
     if as_json:
         echo_json([run.to_json() for run in listed])
         return
-    grid = Table(box=None, pad_edge=False, header_style="bold")
-    grid.add_column("hash", no_wrap=True)  # to be copied
-    for header in ("experiment", "row"):
-        grid.add_column(header, overflow="fold")
-    for header in ("seed", "status", "BLEU", "MiB"):
-        grid.add_column(header, justify="left" if header == "status" else "right", no_wrap=True)
-    grid.add_column("finished", no_wrap=True)
+    folded, whole = {"overflow": "fold"}, {"no_wrap": True}  # a hash is to be copied
+    right = {**whole, "justify": "right"}
+    columns: dict[str, tuple[dict[str, Any], Callable[[StoredRun], str]]] = {
+        "hash": (whole, lambda run: run.run),
+        "experiment": (folded, lambda run: run.experiment or ""),
+        "row": (folded, lambda run: run.row or ""),
+        "seed": (right, lambda run: "" if run.seed is None else str(run.seed)),
+        "status": (whole, lambda run: "at work" if run.is_at_work else run.status),
+        "BLEU": (right, lambda run: "" if run.bleu is None else f"{run.bleu:.2f}"),
+        "MiB": (right, lambda run: f"{run.n_bytes / 2**20:,.1f}"),
+        "finished": (whole, lambda run: (run.finished or "")[:16].replace("T", " ")),
+    }
     if specs:
-        grid.add_column("needed by")
-    rows = [
-        [
-            run.run,
-            run.experiment or "",
-            run.row or "",
-            "" if run.seed is None else str(run.seed),
-            "at work" if run.is_at_work else run.status,
-            "" if run.bleu is None else f"{run.bleu:.2f}",
-            f"{run.n_bytes / 2**20:,.1f}",
-            (run.finished or "")[:16].replace("T", " "),
-            *([", ".join(run.experiments)] if specs else []),
-        ]
-        for run in listed
-    ]
+        columns["needed by"] = {}, lambda run: ", ".join(run.experiments)
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    for header, (style, _) in columns.items():
+        grid.add_column(header, **style)
+    rows = [[text(run) for _, text in columns.values()] for run in listed]
     print_rows(console_of_output(), grid, rows)
     echo(f"{counted(len(listed), 'run')}, {_mib(listed)}")
 
