@@ -81,17 +81,8 @@ def _run_in_contexts(path: Path | str, options: RunOptions, only: Sequence[str])
     selection = select(context, options.overrides, options.seeds, only)
     named = replace(selection.experiment, name=outcome.experiment.name)
     folder = trials.table_folder(replace(selection, experiment=named), options.store.results)
-    try:
-        reporting.write_tables(outcome.table, folder)
-        if options.figures:
-            from ablate.report import figures
-
-            if (drawing := figures.draw_contexts(outcome.table)) is not None:
-                drawing.save(folder)
-    except (StoreError, OSError) as error:
-        print_remark(f"the table is printed, but not kept: {error}")
-        return replace(outcome, exit_status=RunError.exit_status)
-    return outcome
+    is_written = _write(outcome.table, folder, with_figures=options.figures, is_new=True)
+    return outcome if is_written else replace(outcome, exit_status=RunError.exit_status)
 
 
 def _progress(selection: Selection) -> str:
@@ -112,20 +103,20 @@ def _write(table: reporting.Table, folder: Path, *, with_figures: bool, is_new: 
 
     If not, as on a full disk or in a read-only folder, the table can still be printed.
     """
-    details = table.details
-    assert details is not None, "it is the table of runs"
-    records = [[*run, record] for run, record in details.records.items()]
-    negligible = details.experiment.negligible.model_dump()
-    drawn = folder / _FIGURES
-    content = sha256_of_text(json.dumps([records, negligible], sort_keys=True))
+    drawn, content = folder / _FIGURES, ""
+    if table.details is not None:  # it is no overview of contexts, which is always drawn
+        records = [[*run, record] for run, record in table.details.records.items()]
+        negligible = table.details.experiment.negligible.model_dump()
+        content = sha256_of_text(json.dumps([records, negligible], sort_keys=True))
     try:
         reporting.write_tables(table, folder)
         if with_figures and (is_new or not drawn.is_file() or drawn.read_text("utf-8") != content):
             from ablate.report import figures  # slow to import, and seldom needed
 
-            for drawing in figures.drawings(details):
+            for drawing in figures.drawings(table):
                 drawing.save(folder)
-            write_whole(drawn, content)
+            if content:
+                write_whole(drawn, content)
     except (StoreError, OSError) as error:
         print_remark(f"the table is printed, but not kept: {error}")
         return False

@@ -14,7 +14,7 @@ import pytest
 from ablate import api
 from ablate.config import shipped
 from ablate.errors import DataError, StoreError
-from ablate.report import FORMATS, Details, figures, render
+from ablate.report import FORMATS, Table, figures, render
 from ablate.report.figures import Drawing
 from ablate.runner.provenance import code_digest, hardware, versions
 from ablate.store import Store
@@ -77,8 +77,9 @@ def test_figures_are_of_the_table_and_drawn_anew_when_it_shows_other_numbers(
 ) -> None:
     drawn, store = list[int](), Store(Path("results"))
 
-    def drawings(details: Details) -> list[Drawing]:
-        drawn.append(len(details.records))
+    def drawings(table: Table) -> list[Drawing]:
+        assert table.details is not None
+        drawn.append(len(table.details.records))
         return []
 
     monkeypatch.setattr(figures, "drawings", drawings)

@@ -15,21 +15,26 @@ from ablate.report.figures.layers import draw_layers as draw_layers
 from ablate.report.figures.lengths import draw_lengths as draw_lengths
 from ablate.report.figures.style import Drawing as Drawing
 from ablate.report.results import Details
+from ablate.report.table import Table
 
 
-def drawings(details: Details) -> Iterator[Drawing]:
-    """Yield every figure for which an experiment has the numbers."""
+def drawings(table: Table) -> Iterator[Drawing]:
+    """Yield every figure for which an experiment, or the overview of its contexts, has numbers."""
+    drawn = [draw_contexts(table)] if table.details is None else _of_runs(table.details)
+    yield from filter(None, drawn)
+
+
+def _of_runs(details: Details) -> list[Drawing | None]:
     results = details.results
     diverged = [run for run, record in details.records.items() if record["status"] == "diverged"]
     first = results.sets[0] if results.sets else ""
     texts = details.texts()
     sources = texts[first][0] if first in texts else ()
-    drawn = (
+    return [
         draw_differences(results),
         draw_costs(results),
         draw_interactions(details.experiment, results),
         draw_lengths(results, details.sentences, sources),
         draw_curves(details.experiment, details.files("curve.csv"), diverged),
         draw_layers(details.experiment, details.files("layers.csv"), diverged),
-    )
-    yield from filter(None, drawn)
+    ]

@@ -64,7 +64,7 @@ class Html(TableFormat):
             sections += _contexts(table)
         if table.details is not None:
             sections += [
-                ("figures", "Figures", _figures(table.details)),
+                ("figures", "Figures", _figures(table)),
                 ("translations", "Translations", translations(table.details)),
                 ("specs", "What was compared", _specs(table.details)),
                 ("runs", "Runs", _runs(table.details)),
@@ -98,16 +98,13 @@ class Html(TableFormat):
 
 def _contexts(table: Table) -> list[tuple[str, str, str]]:
     """Return the figure of all contexts, and a section for each."""
-    from ablate.report.figures import draw_contexts  # slow to import
-
     assert table.contexts is not None, "it is the overview of some"
-    drawing = draw_contexts(table)
-    sections = [("figures", "Figures", _figure(drawing) if drawing else "")]
+    sections = [("figures", "Figures", _figures(table))]
     for name, each in table.contexts.tables.items():
         content = [f"<p>{escape(each.conclusion)}</p>", _results(each)]
         if each.details is not None:
             prefix = f"{name}-"
-            content += [_figures(each.details, prefix), _specs(each.details), _runs(each.details)]
+            content += [_figures(each, prefix), _specs(each.details), _runs(each.details)]
         content.append(_provenance(each))
         sections.append((f"context-{name}", escape(name), "\n".join(content)))
     return sections
@@ -212,13 +209,13 @@ def _seeds(table: Table, summary: Summary, key: str) -> str | None:
     return "\n".join(f"seed {seed}: {signed(d, _SEED_DECIMALS)}" for seed, d in pairs.items())
 
 
-def _figures(details: Details, prefix: str = "") -> str:
+def _figures(table: Table, prefix: str = "") -> str:
     from ablate.report.figures import drawings  # slow to import
 
-    return "\n".join(_figure(drawing, prefix) for drawing in drawings(details))
+    return "\n".join(_figure(drawing, prefix) for drawing in drawings(table))
 
 
-def _figure(drawing: Drawing, prefix: str = "") -> str:
+def _figure(drawing: Drawing, prefix: str) -> str:
     """Return a figure as SVG, with the numbers to download; ids begin with the prefix."""
     numbers = base64.b64encode(drawing.csv().encode()).decode()
     title, name = escape(drawing.title), f"{prefix}{drawing.name}"
