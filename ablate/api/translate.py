@@ -74,7 +74,8 @@ class Translator:
         results: the folder of results.
         n_best: translations of every line.
 
-    Its ``record``, ``spec``, ``tokenizers`` and ``model``, in evaluation mode, are attributes.
+    Its ``record``, ``spec``, ``tokenizers`` and ``model``, in evaluation mode, are attributes. For
+    a GPU, TF32 is switched off in this process, as it was when the run decoded its tests.
 
     Raises:
         SpecError: if the search cannot return so many, or the runs' tokenizers differ.
@@ -92,6 +93,8 @@ class Translator:
     ) -> None:
         names = [run] if isinstance(run, str) else list(run)
         self._device = torch.device(str(devices.find(device)[0]))
+        if self._device.type == "cuda":
+            devices.multiply_in_single_precision()
         members = [_load(name, Store(Path(results)), self._device) for name in names]
         first = members[0]
         for name, member in zip(names, members, strict=True):

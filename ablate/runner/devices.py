@@ -88,10 +88,15 @@ def compute_deterministically() -> None:
     torch.use_deterministic_algorithms(True, warn_only=True)
     # Filling uninitialised memory only helps to find mistakes
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    # TORCH_ALLOW_TF32_CUBLAS_OVERRIDE, which containers of NVIDIA set, means "high", which is TF32
-    torch.set_float32_matmul_precision("highest")
+    multiply_in_single_precision()
     # Otherwise partial sums are rounded to bf16 before they are added
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+
+
+def multiply_in_single_precision() -> None:
+    """Switch TF32 off."""
+    # Containers of NVIDIA set TORCH_ALLOW_TF32_CUBLAS_OVERRIDE, which switches it on
+    torch.set_float32_matmul_precision("highest")
 
 
 def memory_mib(device: Device) -> float:

@@ -94,6 +94,17 @@ def test_a_run_is_loaded_and_translates_as_it_did(study: ablate.Study) -> None:
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("machine")
+def test_a_gpu_translates_without_tf32_as_a_run_does(study: ablate.Study) -> None:
+    torch.set_float32_matmul_precision("high")  # as TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1 does
+    try:
+        ablate.load_run("small:shaw:1", device="cuda:1", results=study.store.results)
+        assert torch.get_float32_matmul_precision() == "highest"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.e2e
 @pytest.mark.parametrize("row", ["baseline", "shaw"])
 def test_attention_is_shown_by_token(study: ablate.Study, row: str) -> None:
     run = ablate.load_run(f"small:{row}:1", results=study.store.results)
