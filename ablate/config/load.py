@@ -218,8 +218,11 @@ def expand(
     own, ``only`` are the names of rows instead of all.
 
     Raises:
-        SpecError: if there is no row of such a name, or the seeds are invalid; with all reasons.
+        SpecError: if there is no row of such a name, or the seeds are invalid, with all reasons; or
+            if ``only`` is one text, of which each character would be a name.
     """
+    if isinstance(only, str):
+        raise SpecError(f"only is a list, as in [{only!r}]; this is a text")
     chosen = experiment.seeds
     names = [row.name for row in experiment.rows]
     reasons = [no_such("row", name, names) for name in only or () if name not in names]

@@ -300,3 +300,9 @@ def test_all_unknown_rows_and_bad_seeds_are_reported_together(
         "no row is called 'c'",
         "seeds must be distinct whole numbers from 0 to 2^44 - 1, at least one",
     ]
+
+
+def test_a_row_in_place_of_a_list_of_rows_is_refused(folder: Folder) -> None:
+    experiment = folder.load("variants: {a: {model.norm: rms}}")
+    with pytest.raises(SpecError, match=r"^only is a list, as in \['a'\]; this is a text$"):
+        config.expand(experiment, only="a")
