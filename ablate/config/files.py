@@ -266,11 +266,13 @@ def _tune(node: Node, mistakes: list[Mistake]) -> dict[str, Node]:
     if not isinstance(node.value, dict) or not node.value:
         mistakes.append(Mistake(node.mark, node.path, "needs a mapping from paths to lists"))
         return {}
-    axes = {
-        k: item
-        for k, item in node.items()
-        if k in TuneKeys.model_fields or _is_axis(k, item, mistakes)
-    }
+    keys = tuple(TuneKeys.model_fields)
+    axes: dict[str, Node] = {}
+    for key, item in node.items():
+        if key not in keys and nearest(key, keys):
+            mistakes.append(Mistake(item.key, item.path, unknown(key, keys)))
+        elif key in keys or _is_axis(key, item, mistakes):
+            axes[key] = item
     return {"tune": replace(node, value=axes)}
 
 
@@ -338,11 +340,12 @@ def _named(
 
 
 def _is_axis(path: str, node: Node, mistakes: list[Mistake]) -> bool:
-    if not isinstance(node.value, list) or not node.value:
-        mistakes.append(Mistake(node.mark, node.path, "needs a list of the values to try"))
+    if not _may_vary(path.split(".")[0], node.key, node.path, mistakes):
         return False
-    head = path.split(".")[0]
-    return _may_vary(head, node.key, node.path, mistakes)
+    if isinstance(node.value, list) and node.value:
+        return True
+    mistakes.append(Mistake(node.mark, node.path, "needs a list of the values to try"))
+    return False
 
 
 def _change(node: Node, mistakes: list[Mistake], heads: Sequence[str] = VARYING) -> Node | None:

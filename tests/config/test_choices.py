@@ -41,6 +41,8 @@ def test_rows_opt_in_or_out(tmp_path: Path) -> None:
         (MATCH.replace("2%", "2%, rows: [wide]"), r"; leave it out, or leave 'wide' out of match"),
         ("match: {on: params, via: model.norm}", r"model\.norm: is what `match` chooses .*'rms'"),
         ("tune: {training.schedule.lr: 1}", r"tune\.training\.schedule\.lr: needs a list"),
+        (TUNE.replace("}", ", extends: 2}"), r"unknown option; did you mean 'extend'\?\n"),
+        (TUNE.replace("}", ", traning.lr: 1}"), r"unknown option; did you mean 'training'\?\n"),
         ("tune: {seeds: [7]}", r"tune: needs a path with the values to try"),
         (
             "tune: {training.schedule.warmup: [10, 20, 10]}",
