@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -100,7 +100,8 @@ class Comparison:
     df: int
     family: Family  # the comparisons that have intervals
     departed: tuple[str, ...] = ()  # rows whose spread departs, so that they have left the model
-    sharing: tuple[str, ...] = ()  # rows with the weights of a row above them
+    # rows with the weights of a row above them, and the first such row
+    sharing: Mapping[str, str] = field(default_factory=dict)
     diverged: tuple[str, ...] = ()  # rows with diverged seeds
 
     def without_intervals(self) -> Comparison:
@@ -189,7 +190,7 @@ def compare(
         df=pool.df,
         family=family,
         departed=tuple(row for row in values if row in departed),
-        sharing=tuple(sharing),
+        sharing=sharing,
         diverged=tuple(row for row in values if failed[row]),
     )
 

@@ -193,7 +193,7 @@ def _joined(staged: Sequence[Comparisons]) -> Comparisons:
             last,
             differences={row: each for one in earlier for row, each in one.differences.items()},
             departed=tuple(dict.fromkeys(row for one in earlier for row in one.departed)),
-            sharing=tuple(dict.fromkeys(row for one in earlier for row in one.sharing)),
+            sharing={row: by for one in earlier for row, by in one.sharing.items()},
             diverged=tuple(dict.fromkeys(row for one in earlier for row in one.diverged)),
         )
     return result

@@ -188,11 +188,15 @@ def exceptions(results: Results) -> Iterator[Footnote]:
     if texts:
         yield Footnote(APART, f"{'; '.join(texts)}.", is_vital=True)
     if compared.sharing:
-        rows = row_names(compared.sharing, _MOST_NAMES)
+        by_row = grouped((by, row) for row, by in compared.sharing.items())
+        rows = [
+            f"{row_names(names, _MOST_NAMES)}: trained to the last bit as {row_names([by])}"
+            for by, names in by_row.items()
+        ]
         yield Footnote(
             "same weights",
-            f"{rows}: trained to the last bit as a row above, so that the error of training is the "
-            "same; between such rows only that of decoding counts.",
+            f"{'; '.join(rows)}. So the error of training is the same, and between such rows only "
+            "that of decoding counts.",
             is_vital=True,
         )
     texts = []

@@ -138,12 +138,17 @@ def test_rows_with_weights_in_common_are_named_and_a_twin_of_the_baseline_is_the
             record["test"] = copy.deepcopy(records["baseline", seed]["test"])
     table = tabulate(experiment, records)
     assert texts(table, "verdict")[1] == "same as the baseline"
-    assert notes(table)["same weights"].startswith("learned and literal: trained to the last bit")
+    text = "learned and literal: trained to the last bit as baseline. So the error of training"
+    assert notes(table)["same weights"].startswith(text)
     assert "learned is the same as the baseline" in table.conclusion
     assert bleu_of(table).differences["literal"].method == "shared"
     records["literal", 2]["files"] = {}
     records["learned", 1]["files"]["model.safetensors"]["sha256"] = "others"
     assert notes(tabulate(experiment, records))["same weights"].startswith("literal: trained")
+    for seed in SEEDS:
+        records["heads_1", seed]["files"] = records["learned", seed]["files"]
+    text = "literal: trained to the last bit as baseline; heads_1: trained to the last bit as "
+    assert notes(tabulate(experiment, records))["same weights"].startswith(f"{text}learned. So")
 
 
 def test_what_is_not_done_is_counted_and_marked(broken: Table) -> None:
