@@ -24,6 +24,7 @@ from ablate.report.values import (
     measure_name,
     number,
     percent_change,
+    row_names,
 )
 from ablate.report.verdicts import exceptions, intervals, looked_at, ranking
 from ablate.wording import and_list, counted, listed, seeds_named
@@ -211,9 +212,9 @@ def _partial(results: Results) -> Iterator[Footnote]:
             verdict = "the verdict is how many seeds the row won of those that both have"
         yield Footnote(
             DIVERGED,
-            f"{listed(list(results.diverged))}: a row with diverged seeds has no interval, for the "
-            "seeds that did not diverge are a selection. A marked difference counts a divergence "
-            f"as 0, be it the row's or the baseline's, and {verdict}.",
+            f"{row_names(list(results.diverged))}: a row with diverged seeds has no interval, for "
+            "the seeds that did not diverge are a selection. A marked difference counts a "
+            f"divergence as 0, be it the row's or the baseline's, and {verdict}.",
             is_vital=True,
         )
     missing = [f"{s.name}: {s.count('missing')}" for s in summaries if s.count("missing")]
@@ -295,7 +296,7 @@ def _columns(results: Results) -> Iterator[Footnote]:
     if without_ratio and TRAIN_SPEED in results.baseline.metrics:
         text = "not measured by turns with the baseline, but when the machine may have been faster"
         yield Footnote(
-            "speed", f"{listed(without_ratio)}: {text} or slower, so that there is no ratio"
+            "speed", f"{row_names(without_ratio)}: {text} or slower, so that there is no ratio"
         )
 
 

@@ -210,8 +210,9 @@ def exceptions(results: Results) -> Iterator[Footnote]:
     without = [row for row, each in differences if each.simultaneous and not each.with_sentences]
     if results.n_without_sentences and without:
         texts.append(
-            f"no interval for {row_names(without)}: the counts of each sentence, which archives of "
-            f"records leave out, are missing of {counted(results.n_without_sentences, 'run')}"
+            f"no interval for {row_names(without, _MOST_NAMES)}: the counts of each sentence, "
+            "which archives of records leave out, are missing for "
+            f"{counted(results.n_without_sentences, 'run')}"
         )
     if texts:
         yield Footnote("new sentences", f"{'; '.join(texts)}.")
@@ -242,7 +243,7 @@ def _held(results: Results, compared: Comparison, n_intervals: int) -> str:
         f"{sd} ({counted(compared.df, 'degree')} of freedom)."
     )
     least = compared.detectable
-    if least is None:
+    if least is None or not round(least.low, BLEU_DECIMALS):  # as of models that translate nothing
         return text
     low, high = (number(end, BLEU_DECIMALS) for end in (least.low, least.high))
     size = low if low == high else f"{low} to {high}"
@@ -323,7 +324,10 @@ def _departures(by_column: Mapping[str, Comparison], baseline: str) -> Iterator[
     columns = grouped((row, name) for name, rows in others.items() for row in rows)
     if columns:
         is_bleu_alone = list(departing) == [_BLEU]
-        rows = [r if is_bleu_alone else f"{r} ({and_list(names)})" for r, names in columns.items()]
+        rows = [
+            row_names([row]) + ("" if is_bleu_alone else f" ({and_list(names)})")
+            for row, names in columns.items()
+        ]
         yield (
             f"{', '.join(rows)}: the spread over seeds departs from that of the other rows (F test "
             "at 0.1%), so that the interval is of the row's own paired differences"

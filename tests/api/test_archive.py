@@ -116,7 +116,7 @@ def test_a_table_of_restored_records_is_the_original_one_or_says_what_it_lacks(
     notes = {note.label: note.text for note in restored.table.footnotes}
     text = (
         "no interval for “none” and rms: the counts of each sentence, which archives of records "
-        f"leave out, are missing of {n} runs."
+        f"leave out, are missing for {n} runs."
     )
     assert notes["new sentences"].endswith(text) == bool(n)
 

@@ -221,6 +221,29 @@ def test_departures_are_said_of_the_columns_that_have_them(
     assert notes(laid_out)["‡"].startswith("heads_1: the spread over seeds departs")
 
 
+def test_a_note_quotes_the_name_of_a_row_that_would_read_as_several(tmp_path: Path) -> None:
+    variants = made_up.VARIANTS.replace("heads_1", '"heads, 1"')
+    experiment = made_up.experiment(tmp_path, variants)
+    records = made_up.records(experiment)
+    _spread(records, "nll", "", ())
+    _spread(records, "bleu", "heads, 1", (2.0, 30.0, 45.0))
+    assert notes(tabulate(experiment, records))["‡"].startswith("“heads, 1”: the spread over seeds")
+    records["heads, 1", 2] = made_up.without_result("diverged", "NaN", "heads, 1", 2)
+    assert notes(tabulate(experiment, records))["§"].startswith("“heads, 1”: a row with diverged")
+
+
+def test_of_many_rows_without_counts_of_sentences_a_note_names_a_few(tmp_path: Path) -> None:
+    variants = "".join(f"\n  r{n}: {{training.steps: {100 + n}}}" for n in range(9))
+    experiment = made_up.experiment(tmp_path, variants)
+    records = made_up.records(experiment)
+    for record in records.values():
+        record["test"]["test"]["sentences"] = "sentences.test.csv"
+    assert notes(tabulate(experiment, records))["new sentences"] == (
+        "no interval for r0, r1, r2 and 6 more: the counts of each sentence, which archives of "
+        "records leave out, are missing for 30 runs."
+    )
+
+
 def test_beside_a_baseline_that_diverged_nothing_is_judged_or_fitted(
     experiment: Experiment, records: made_up.Records
 ) -> None:
@@ -294,6 +317,17 @@ def test_the_first_footnotes_say_how_to_read_the_table(
     text = notes(partial)["intervals"]
     assert text.startswith("95% CI: all of a column hold together with that probability")
     assert f"of {least.low:.1f} to {least.high:.1f} BLEU" in text
+
+
+def test_models_that_translate_nothing_are_not_said_to_show_differences_of_0(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    for record in records.values():
+        record["test"]["test"]["bleu"] /= 1000
+    table = tabulate(experiment, records)
+    assert bleu_of(table).detectable is not None
+    assert "95% CI" in notes(table)["intervals"]
+    assert "true difference" not in notes(table)["intervals"]
 
 
 def test_where_the_baseline_has_hardly_learned_that_and_its_score_are_said(
