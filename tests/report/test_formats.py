@@ -328,6 +328,14 @@ def test_each_line_of_a_terminal_has_the_numbers_of_its_row(whole: Table) -> Non
             assert expected in printed
 
 
+def test_where_a_terminal_has_no_room_for_brackets_it_says_so(whole: Table) -> None:
+    for width, has_room in ((400, True), (80, False)):
+        text = render(whole, "terminal", width)
+        assert ("(+2.5%)" in text) == has_room
+        assert ("\nbrackets: this terminal is too narrow for them" in text) != has_room
+    assert "\nbrackets:" not in render(whole, "terminal", 80, has_all_notes=False)
+
+
 def test_without_all_notes_the_vital_ones_stand_under_the_answer_and_the_table(
     broken: Table,
 ) -> None:

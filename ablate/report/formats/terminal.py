@@ -55,6 +55,8 @@ class Terminal(TableFormat):
         vital = [note for note in table.footnotes if note.is_vital]
         notes = table.footnotes if self.has_all_notes else vital[:_MOST_NOTES]
         texts = [f"{note.label}: {note.text}" for note in notes]
+        if self.has_all_notes and any(grid.lacks_asides for grid in grids):
+            texts.append("brackets: this terminal is too narrow for them; table.md has them")
         if others := [note.label for note in table.footnotes if note not in notes]:
             more = and_list(others, _MOST_LABELS)
             texts.append(f"{counted(len(others), 'more note')} (--notes, or table.md): {more}")
@@ -109,6 +111,11 @@ class _Grid:
     def width(self) -> int:
         gaps = len(_GAP) * (len(self.table.columns) - 1)
         return sum(map(_width, self._columns())) + gaps
+
+    @property
+    def lacks_asides(self) -> bool:
+        cells = chain.from_iterable(line.cells for line in self.table.lines)
+        return not self.has_asides and any(cell.aside for cell in cells)
 
     def lines(self) -> Iterator[tuple[str, bool]]:
         """Yield every line, rules included, and whether it is bold."""
