@@ -134,9 +134,9 @@ class Display(ProgressListener):
         rest = [seconds for _, seconds in estimates]
         per_run = self._seconds or [now - since + seconds for since, seconds in estimates]
         n_waiting = self.n_tasks - self.n_ended - len(rest)
-        if not per_run and n_waiting:
+        if not per_run:
             return None
-        work = sum(rest) + n_waiting * (sum(per_run) / len(per_run) if per_run else 0.0)
+        work = sum(rest) + n_waiting * sum(per_run) / len(per_run)
         return max([work / self._n_at_once, *rest])
 
 
@@ -255,7 +255,9 @@ class LiveDisplay(Display):
                 completed=self.n_ended,
                 width=24 if self.console.width >= _NARROW else 12,
             ),
-            f"{_describe_round(at_work)}{self.n_ended} of {self.n_tasks}",
+            f"{_describe_round(at_work)}{self.n_ended} of {self.n_tasks}"
+            if self.n_tasks
+            else self.stage,
             "" if left is None else f"{format_duration(left)} left",
         )
         return Group(*lines, total)

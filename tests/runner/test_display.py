@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import time
 from dataclasses import replace
 from typing import Any
@@ -155,6 +156,8 @@ def test_the_live_table_has_a_line_per_running_run(watch: Clock, task: MakeTask)
     display = LiveDisplay(_console(is_terminal=True), watch)
     tasks = [task("one"), task("two"), task("three")]
     with display:
+        display.console.print(display._render())
+        assert not re.search("0 of 0|left", _text(display))
         display.expect(tasks, "training", 2)
         for job in tasks[:2]:
             display.started(job, CPU)
