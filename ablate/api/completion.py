@@ -119,8 +119,9 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
             check_engine(selection.whole, options.engine)
             fetch(selection.corpus)
             code_digest()  # of the code that is loaded: its files may change during the runs
-            n_at_once = len(backend.worker_slots) // selection.whole.rows[0].spec.devices_per_run
-            early = with_early_runs(selection, records, max(1, n_at_once))
+            n_devices = selection.whole.rows[0].spec.devices_per_run
+            n_at_once = devices.n_at_once(backend.worker_slots, n_devices)
+            early = with_early_runs(selection, records, n_at_once)
             _schedule(early, records, options, exports)
             records = stored(selection, lookup)
             if missing := set(map(key_of, selection.runs)) - records.keys():

@@ -88,12 +88,13 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
     published = experiment.published
     planner = _Planner(worker_slots[0], jobs, lookup, selection)
     rows = [planner.row(row) for row in experiment.rows if not only or row.name in only]
+    n_devices = experiment.rows[0].spec.devices_per_run
     first, n_nodes = worker_slots[0], len({device.node for device in worker_slots})
     return Plan(
         experiment=experiment.name,
         question=experiment.question,
         device=f"{first.kind} ({counted(n_nodes, 'node')})" if first.node else str(first),
-        n_worker_slots=len(worker_slots),
+        n_worker_slots=devices.n_at_once(worker_slots, n_devices) * n_devices,
         rows=tuple(planner.with_estimated_times(rows)),
         published=published.model_dump(include={"source", "note"}) if published else None,
         text_mib=planner.text_mib(),

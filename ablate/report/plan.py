@@ -106,7 +106,7 @@ class Plan:
     experiment: str
     question: str | None
     device: str
-    n_worker_slots: int
+    n_worker_slots: int  # that runs can occupy, each those of one machine
     rows: tuple[PlannedRow, ...]
     published: dict[str, str | None] | None  # the source of published numbers, and a note on them
     text_mib: float = 0.0  # of the user's own text, to be encoded before the first run, in MiB

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -153,6 +154,12 @@ def worker_slots(devices: Iterable[Device], n_jobs: int | None) -> tuple[Device,
         for device in devices
         for _ in range((n_jobs or n_cores()) if device.kind == "cpu" else 1)
     )
+
+
+def n_at_once(worker_slots: Iterable[Device], n_devices: int) -> int:
+    """Return how many runs, each on ``n_devices`` of one machine, are made at a time; 1 or more."""
+    of_nodes = Counter(device.node for device in worker_slots)
+    return max(1, sum(n_slots // n_devices for n_slots in of_nodes.values()))
 
 
 def resolve(precision: str, device: Device) -> Literal["fp32", "bf16"]:

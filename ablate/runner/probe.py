@@ -28,7 +28,7 @@ from ablate.data.tokenizer import PAD
 from ablate.hashing import sha256_of_text
 from ablate.record import speed_sessions
 from ablate.runner.backends.contract import Backend, WorkerPool
-from ablate.runner.devices import Device
+from ablate.runner.devices import Device, n_at_once
 from ablate.runner.failures import TaskOutcome, retry
 from ablate.runner.match import target_tokens
 from ablate.runner.other_ranks import joined_ranks
@@ -199,10 +199,10 @@ def measure(tasks: Iterable[Task], backend: Backend, listener: ProgressListener)
     """Measure the rows of ``tasks`` in turns, also those measured before; return the session."""
     rows = _probes(tasks)
     with backend.pool(listener) as pool:
-        n_at_once = max(1, len(set(backend.worker_slots)) // most_devices(rows.values()))
+        n_alone = n_at_once(set(backend.worker_slots), most_devices(rows.values()))
         budget, todo = PROBE_SECONDS * len(rows), list(rows.values())
         with lock_probes(todo, listener):
-            attempts = measure_in_turns(todo, pool, listener, n_at_once, lambda: budget)
+            attempts = measure_in_turns(todo, pool, listener, n_alone, lambda: budget)
     return next(attempt.session for attempt in attempts.values())
 
 

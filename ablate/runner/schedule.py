@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from ablate.runner.backends.contract import Backend, WorkerPool
-from ablate.runner.devices import Device, memory_mib
+from ablate.runner.devices import Device, memory_mib, n_at_once
 from ablate.runner.failures import TaskOutcome, retry
 from ablate.runner.pool import USABLE, least_memory, priority
 from ablate.runner.probe import (
@@ -78,7 +78,6 @@ def schedule(
     with backend.pool(listener) as pool:
         _rejoin(all_tasks, backend, store, listener, describe)
         todo, later = _in_turn(missing(all_tasks, store))
-        n_at_once = max(1, len(set(worker_slots)) // most_devices(all_tasks))
         rows = rows_to_probe(all_tasks, store, worker_slots[0]) if limits.probes else []
         work = [[group] for group in _pack(todo, worker_slots, store, limits)]
         for task in later:  # after the run whose weights it takes
@@ -92,7 +91,8 @@ def schedule(
                 probed = {row.key for row in rows}
                 of_rows = [task for task in all_tasks if task.probe in probed]
                 seconds = partial(budget, of_rows, store, limits.probe_seconds)
-                attempts = measure_in_turns(rows, pool, listener, n_at_once, seconds)
+                n_alone = n_at_once(set(worker_slots), most_devices(all_tasks))
+                attempts = measure_in_turns(rows, pool, listener, n_alone, seconds)
             add_speeds(all_tasks, store, worker_slots[0])
 
         def as_probed(task: Task) -> Task:  # all seeds are executed as their row was probed
@@ -109,11 +109,11 @@ def schedule(
             groups = _pack(todo, worker_slots, store, limits)
             distinct = [task for group in groups for task in group]
             is_alone = all(task.is_alone for task in distinct)
-            n_free = len(set(worker_slots) if is_alone else worker_slots)
-            n_at_once = max(1, n_free // most_devices(distinct)) * max(map(len, groups))
-            n_at_once = min(len(distinct), n_at_once)
-            words = f"{what} {counted(len(distinct), 'run')}, {n_at_once} at a time"
-            listener.expect(distinct, words, n_at_once)
+            free = set(worker_slots) if is_alone else worker_slots
+            n = n_at_once(free, most_devices(distinct)) * max(map(len, groups))
+            n = min(len(distinct), n)
+            words = f"{what} {counted(len(distinct), 'run')}, {n} at a time"
+            listener.expect(distinct, words, n)
             todo = _train(groups, pool, store, listener, describe)
             what = "waiting for" if all(task.waits for task in todo) else "repeating"
 

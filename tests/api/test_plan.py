@@ -160,6 +160,10 @@ def test_a_plan_for_a_cluster_counts_its_nodes(path: Path, monkeypatch: pytest.M
     assert (plan.device, plan.n_worker_slots) == ("cpu (2 nodes)", 3)
     assert plan.seconds_left == pytest.approx((plan.device_seconds or 0.0) / 3)
     assert any(re.search(r"all runs together: [\d.]+ cpu hours", line) for line in plan.remarks())
+    path.write_text(f"{EXPERIMENT}devices_per_run: 2\n", encoding="utf-8")
+    slots.append(slots[0])  # of three on one node a run of two leaves one, and so does "b"
+    plan = api.plan(path, results=path.parent)
+    assert plan.remarks()[0].endswith("6 are missing; 1 at a time on cpu (2 nodes)")
 
 
 @pytest.fixture
