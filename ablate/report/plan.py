@@ -189,7 +189,7 @@ class Plan:
         if any(row.is_time_estimated for row in self.rows):
             lines.append("~ before a time: at the speed of another row, by the ratio of FLOPs")
         if any(row.train_peak_mib is None for row in self.rows):
-            lines.append("? is unknown until `ablate run` has probed the row")
+            lines.append("? for memory or time: unknown until `ablate run` has probed the row")
         if not all(row.is_vocabulary_known for row in self.rows):
             lines.append("~ before a number: for the vocabulary size that the tokenizer aims at")
         lines += [*self.stale, *self.cautions]

@@ -305,7 +305,7 @@ def test_totals_are_known_as_soon_as_one_row_has_been_probed(path: Path) -> None
     times = [row.seconds_per_run for row in plan.rows]
     assert None not in times
     assert [row.is_time_estimated for row in plan.rows] == [True, True, False]
-    assert "? is unknown until `ablate run` has probed the row" in plan.remarks()
+    assert "? for memory or time: unknown until `ablate run` has probed the row" in plan.remarks()
     assert not any("memory and time" in line for line in plan.remarks())
     total = sum(2 * (seconds or 0) for seconds in times)
     assert plan.device_seconds == pytest.approx(total)
