@@ -14,6 +14,7 @@ from ablate.analysis import power, sequential
 from ablate.analysis.measures import comparisons
 from ablate.analysis.statistics import LEVEL
 from ablate.analysis.summary import evaluated_sets, summarise
+from ablate.api import trials
 from ablate.api.check import cautions
 from ablate.api.costs import count
 from ablate.api.looks import at_look
@@ -89,6 +90,8 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
     planner = _Planner(worker_slots[0], jobs, lookup, selection)
     rows = [planner.row(row) for row in experiment.rows if not only or row.name in only]
     n_devices = experiment.rows[0].spec.devices_per_run
+    runs = ((row.name, run) for row in rows for run in row.runs)
+    missing = {(row, run.seed) for row, run in runs if run.hash and not run.is_done}
     first, n_nodes = worker_slots[0], len({device.node for device in worker_slots})
     return Plan(
         experiment=experiment.name,
@@ -98,7 +101,10 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
         rows=tuple(planner.with_estimated_times(rows)),
         published=published.model_dump(include={"source", "note"}) if published else None,
         text_mib=planner.text_mib(),
-        stale=tuple(stale_remarks(planner.finished, worker_slots[0])),
+        stale=(
+            *stale_remarks(planner.finished, worker_slots[0]),
+            *trials.remarks_on_missing(selection, lookup.store, missing),
+        ),
         cautions=tuple(cautions(experiment.rows)),
         looks=experiment.looks,
         n_looks=looks.n_looks,

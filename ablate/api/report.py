@@ -20,6 +20,7 @@ from ablate.api.selection import (
     Records,
     RunLookup,
     Selection,
+    key_of,
     print_remark,
     remarks_on,
     select,
@@ -87,6 +88,9 @@ def report(
                 f"{store.results} holds no run of {selection.experiment.name} that has ended{about}"
                 f"{trials.hints(selection, store)}; `ablate run {os.fspath(one)}` makes them"
             )
+        missing = set(map(key_of, selection.runs)) - records.keys()
+        for remark in trials.remarks_on_missing(selection, store, missing):
+            print_remark(remark)
         return Outcome(selection.experiment, records, tabulate(selection, records, store, layout))
 
     has_contexts = config.contexts_of(path, overrides)

@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ablate.api.selection import Selection, key_of
+from ablate.api.selection import Record, Selection, key_of
 from ablate.config import shipped
 from ablate.config.rows import BASELINE
 from ablate.config.tree import dump
 from ablate.hashing import sha256_of_text
-from ablate.store import Store
-from ablate.wording import counted
+from ablate.store import Store, is_finished
+from ablate.wording import and_list, counted
 
 _LONGEST_NAME = 80
 _MOST_VALUES = 4
 _MOST_GROUPS = 3
+_MOST_NAMES = 5
 _OTHER_HASH = " that have other hashes: the corpus, a file, a part or a plugin has changed since"
 
 
@@ -58,12 +59,49 @@ def table_folder(selection: Selection, results: Path) -> Path:
 
 
 def hints(selection: Selection, store: Store) -> str:
-    """Return in words which other runs of an experiment the store holds; empty if none.
+    """Return in words which other runs of an experiment the store holds; empty if none."""
+    requested = set(map(key_of, selection.tabulated))
+    groups: dict[tuple[tuple[str, ...], bool], set[int]] = {}
+    for changes, record in _stored(selection, store):
+        is_requested = not changes and (record["variant"], record["seed"]) in requested
+        groups.setdefault((changes, is_requested), set()).add(record["seed"])
+    sentences = []
+    for (changes, is_requested), of_group in islice(groups.items(), _MOST_GROUPS):
+        seeds = list(map(str, sorted(of_group)))
+        words = [word for change in changes for word in ("--set", change)]
+        give = f": give {shlex.join([*words, '--seeds', ','.join(seeds)])}"
+        sentences.append(
+            f"runs with {' and '.join(changes) if changes else 'what the file says'} and "
+            f"seeds {', '.join(seeds)}{_OTHER_HASH if is_requested else give}"
+        )
+    return f"; it holds {'; '.join(sentences)}" if sentences else ""
+
+
+def remarks_on_missing(
+    selection: Selection, store: Store, missing: Collection[tuple[str, int]]
+) -> list[str]:
+    """Return a sentence on the missing runs, by row and seed, that are stored with other hashes."""
+    runs = {
+        (record["variant"], record["seed"]): record["variant"]
+        for changes, record in (_stored(selection, store) if missing else ())
+        if not changes and is_finished(record)
+    }
+    rows = [row for run, row in runs.items() if run in missing]
+    if not rows:
+        return []
+    names = and_list([*dict.fromkeys(rows)], _MOST_NAMES)
+    return [
+        f"missing runs: the store holds {len(rows)} of {len(missing)} ({names}) under other hashes:"
+        " the text, a part or a plugin has another version, or the precision or the engine is "
+        "another one; `ablate run` makes them anew"
+    ]
+
+
+def _stored(selection: Selection, store: Store) -> Iterator[tuple[tuple[str, ...], Record]]:
+    """Yield how each stored run of an experiment differs from the file, and its record.
 
     Those that were trained when the file lay in another folder count if nothing else differs.
     """
-    requested = set(map(key_of, selection.tabulated))
-    groups: dict[tuple[tuple[str, ...], bool], set[int]] = {}
     names = {row.name for row in selection.whole.rows}
     own = selection.experiment.name
     tail = own.removeprefix(f"{selection.experiment.path.resolve().parent.name}/")
@@ -75,18 +113,7 @@ def hints(selection: Selection, store: Store) -> str:
     for record in (each for each in of_experiment if each.keys() >= {"spec", "seed"}):
         changes = _changes(selection, record)
         if changes is not None and (record["experiment"] == own or not changes):
-            is_requested = not changes and (record["variant"], record["seed"]) in requested
-            groups.setdefault((changes, is_requested), set()).add(record["seed"])
-    sentences = []
-    for (changes, is_requested), of_group in islice(groups.items(), _MOST_GROUPS):
-        seeds = list(map(str, sorted(of_group)))
-        words = [word for change in changes for word in ("--set", change)]
-        give = f": give {shlex.join([*words, '--seeds', ','.join(seeds)])}"
-        sentences.append(
-            f"runs with {' and '.join(changes) if changes else 'what the file says'} and "
-            f"seeds {', '.join(seeds)}{_OTHER_HASH if is_requested else give}"
-        )
-    return f"; it holds {'; '.join(sentences)}" if sentences else ""
+            yield changes, record
 
 
 def _narrowed(selection: Selection) -> tuple[list[str], Sequence[int]]:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
 
@@ -14,6 +15,8 @@ import pytest
 from ablate import api
 from ablate.config import shipped
 from ablate.errors import DataError, StoreError
+from ablate.registry import lookup
+from ablate.registry.table import TABLE
 from ablate.report import FORMATS, Table, figures, render
 from ablate.report.figures import Drawing
 from ablate.runner.provenance import code_digest, hardware, versions
@@ -145,6 +148,29 @@ def test_a_report_without_runs_says_under_which_overrides_some_are(path: Path) -
     finish(path, Path("results"), (), [7])
     with pytest.raises(StoreError, match="what the file says and seeds 7: give --seeds 7"):
         api.report(path)
+
+
+def test_missing_runs_that_are_stored_with_other_hashes_are_said_to_be(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store(Path("results"))
+    finish(path, store.results)
+    remark = (
+        "missing runs: the store holds 2 of 2 (rms) under other hashes: the text, a part or a "
+        "plugin has another version"
+    )
+
+    def are_said_to_be() -> list[bool]:
+        api.report(path)
+        planned = " ".join(api.plan(path, device="cpu").stale)
+        return [remark in capsys.readouterr().err, remark in planned]
+
+    assert are_said_to_be() == [False, False]
+    entry = lookup("norm", "rms")  # as an upgrade has it
+    monkeypatch.setitem(TABLE["norm"], "rms", replace(entry, version=entry.version + 1))
+    assert are_said_to_be() == [True, True]
+    finish(path, store.results)
+    assert are_said_to_be() == [False, False]
 
 
 def test_a_report_says_that_what_is_stored_has_another_content(
