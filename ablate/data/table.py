@@ -34,7 +34,8 @@ _WITHIN = "translation"
 """The column in which Hugging Face datasets have both sides."""
 _SIDES_ARE_NAMED = (
     "name the columns of the source and the target (columns: [SOURCE, TARGET]); the first line of "
-    "TSV and CSV has the names, and if it is a row, numbers are given (columns: [1, 2])"
+    "TSV and CSV has the names, and if it is a row, numbers are given (columns: [1, 2]); each row "
+    "of JSON lines has both names, with null for a missing text"
 )
 _SPLIT_IS_NAMED = (
     "name the column that says the split of each row (split: COLUMN), or give dev and tests"

@@ -263,6 +263,16 @@ def test_files_of_a_zip_archive_are_read(folder: Path) -> None:
     assert "bad.zip cannot be unpacked: File is not a zip file" in next(broken.problems())[1]
 
 
+def test_a_row_of_json_without_a_side_has_advice_that_helps(folder: Path) -> None:
+    before, after = '{"en": "a", "de": "A"}\n', '{"en": "c", "de": "C"}\n'
+    Path("x.jsonl").write_text(f'{before}{{"en": "b"}}\n{after}', encoding="utf-8")
+    ((_, reason),) = corpus(train="x.jsonl").problems()
+    assert reason.endswith("each row of JSON lines has both names, with null for a missing text")
+    Path("x.jsonl").write_text(f'{before}{{"en": "b", "de": null}}\n{after}', encoding="utf-8")
+    assert list(corpus(train="x.jsonl").problems()) == []
+    assert list(corpus(train="x.jsonl").load().train.src) == ["a", "c"]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
