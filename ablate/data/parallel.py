@@ -166,13 +166,22 @@ def raw_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def paired(name: str, src: Side, tgt: Side) -> Iterator[Numbered]:
-    """Yield each line with its number and translation; a DataError at the end if sides differ."""
+    """Yield each line with its number and translation.
+
+    A DataError at the end if sides differ, or if only carriage returns end the lines of one.
+    """
     n_lines = [0, 0]
 
     def counting(side: Side, i: int) -> Iterator[str | None]:
+        line: str | None = None
         for line in side:
             n_lines[i] += 1
             yield line
+        if n_lines[i] == 1 and "\r" in (line or ""):
+            raise DataError(
+                f"{name}: the {('source', 'target')[i]} is one line, in which carriage returns "
+                "(CR) stand for line ends; convert it: tr '\\r' '\\n' < FILE > NEW"
+            )
 
     sides = counting(src, 0), counting(tgt, 1)
     for number, pair in enumerate(zip(*sides, strict=False), start=1):

@@ -75,6 +75,20 @@ def test_a_line_may_end_in_any_later_piece(size: int) -> None:
     assert [*raw_lines(pieces)] == [b"one", b"", b"three of many bytes", b"4", b"five"]
 
 
+@pytest.mark.parametrize(("side", "name"), [("en", "source"), ("de", "target")])
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_lines_that_end_in_carriage_returns_alone_are_no_single_line(
+    split: str, side: str, name: str, folder: Path
+) -> None:
+    for language in ("en", "de"):
+        end = "\r" if language == side else "\n"
+        Path(f"old.{language}").write_bytes(end.join(["a b", "c", "d e", ""]).encode())
+    ((option, reason),) = corpus(**{split: ("old.en", "old.de")}).problems()
+    assert option == split
+    assert f"the {name} is one line, in which carriage returns (CR) stand for line" in reason
+    assert reason.endswith(r"convert it: tr '\r' '\n' < FILE > NEW")
+
+
 def test_different_line_counts_are_an_error_that_names_both(folder: Path) -> None:
     with (folder / "train.de").open("a") as file:
         file.write("one more\n")
