@@ -128,6 +128,28 @@ def too_small_vocabulary(run: RunSpec) -> str | None:
     return tokenizer.too_small(n_needed) if n_needed > tokenizer.vocab_size else None
 
 
+def unfit_teacher(run: RunSpec) -> str | None:
+    """Return why a teacher's translations are not those of the training text; None if they are.
+
+    None, too, without a teacher, and if its file or the text cannot be read here.
+    """
+    corpus, teacher = build(Corpus, run.corpus, at="corpus"), run.training.teacher
+    if teacher is None or why_unreadable(Path(teacher)) or not corpus.is_available():
+        return None
+
+    def compute() -> str:
+        train = corpus.load().train
+        try:
+            with_translations(train, teacher)
+        except DataError as error:
+            return str(error).removeprefix("training.teacher: ")
+        return ""
+
+    determinants = _determinants(run, corpus.fingerprint())
+    determinants["teacher"] = teacher, content_of(teacher)
+    return cached(cache_folder("teachers") / _name_of(determinants), compute) or None
+
+
 def vocabulary_at_hand(run: RunSpec) -> Vocabulary | None:
     """Return the vocabulary of a run if it is in the cache or learned in seconds; else None."""
     corpus, teacher = build(Corpus, run.corpus, at="corpus"), run.training.teacher

@@ -24,7 +24,7 @@ from ablate.config.inheritance import SIDES
 from ablate.contracts import ContractError, watched
 from ablate.data.corpus import refusals_of
 from ablate.data.parallel import why_unreadable
-from ablate.data.prepare import too_small_vocabulary
+from ablate.data.prepare import too_small_vocabulary, unfit_teacher
 from ablate.data.tokenizer import PAD, Tokenizer
 from ablate.decoding.search import Search
 from ablate.errors import AblateError, first_line_with_type
@@ -64,6 +64,8 @@ def check(experiment: Experiment) -> None:
         specs = {row.spec.tokenizer.model_dump_json(): row for row in experiment.rows[::-1]}
         reasons = ((row.name, too_small_vocabulary(row.spec)) for row in specs.values())
         refusals = [(row, "tokenizer.vocab_size", reason) for row, reason in reasons if reason]
+        of_teachers = ((row.name, unfit_teacher(row.spec)) for row in experiment.rows)
+        refusals += [(row, "training.teacher", reason) for row, reason in of_teachers if reason]
     of_models: dict[Hashable, RefusedError | None] = {}
     refusals += [
         (row.name, refusal.path, refusal.reason)

@@ -14,12 +14,13 @@ from ablate.data import prepare as module
 from ablate.data.corpus import Bitext, Corpus
 from ablate.data.prepare import n_bytes_to_encode, prepare, with_translations
 from ablate.data.tokenizer import TokenizerPair
-from ablate.errors import DataError
+from ablate.errors import DataError, SpecError
 from ablate.registry import build
 from ablate.runner.check import _refusals
 from ablate.runner.devices import Device
 from ablate.runner.probe import probe_key
 from tests.data.texts import run_spec
+from tests.made_up_runs import BASE
 
 TEXT = Bitext.of([("a b", "X Y"), ("c", "Z"), ("d", "W")])
 
@@ -55,6 +56,17 @@ def test_a_file_that_does_not_fit_the_text_is_refused(
         file.write_bytes(content)
     with pytest.raises(DataError, match=f"training.teacher: .*{reason}"):
         with_translations(TEXT, str(file))
+
+
+def test_a_plan_refuses_a_file_that_does_not_fit_the_text(tmp_path: Path) -> None:
+    file, teacher = tmp_path / "student.yaml", tmp_path / "teacher.de"
+    file.write_text(f"{BASE}variants: {{student: {{training.teacher: teacher.de}}}}\n", "utf-8")
+    teacher.write_text("x\ny\n", encoding="utf-8")
+    place = r"student\.yaml:11:40: variants\.student\.training\.teacher"
+    with pytest.raises(SpecError, match=rf"{place}: .*teacher\.de has 2 lines for 1,000 training"):
+        api.plan(file, device="cpu", results=tmp_path)
+    teacher.write_text("x\n" * 1000, encoding="utf-8")
+    assert api.plan(file, device="cpu", results=tmp_path).n_missing == 4
 
 
 def test_a_file_that_changes_while_the_corpus_is_prepared_is_refused_and_not_cached(
