@@ -377,8 +377,8 @@ class GateRuns:
             raise StaleRecordError(
                 f"{self._options.results} holds {counted(len(stale), 'run')} that other code may "
                 f"have made: {record['variant']} with seed {record['seed']} ({record['hash']}): "
-                f"{reason}; say --fresh to train again, --stored to judge what is stored as it "
-                "is, or --results with another folder"
+                f"{reason}; say --fresh to replace what is stored by new runs, --stored to judge "
+                "it as it is, or --results with another folder, which keeps it for other tables"
             )
         return finished
 

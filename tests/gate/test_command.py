@@ -137,7 +137,8 @@ def test_runs_of_other_code_are_not_judged_unasked(bench: Bench) -> None:
     bench.bless()
     bench.store_runs(BLEU, git={"commit": "9839b24aa1bb", "is_clean": True, "code": "of others"})
     with pytest.raises(
-        StaleRecordError, match=r"holds \d run.*: the code has changed since; say --fre"
+        StaleRecordError,
+        match=r"holds \d run.*: the code has changed since; say --fresh to replace",
     ):
         bench.gate(is_stored=False, device="cpu")
 
