@@ -225,7 +225,6 @@ class _Worker:
         self.stalled = ""  # why the process was killed, if it had stopped working
         self.largest: dict[str, int] = {}  # sentences in the largest batch of each task
         self._failed: Task | None = None  # whose failure has ended the process of all others
-        self._must_restart = False
         self._seen = device, 1  # by the process: the devices, and how many
         self._start = start
         self.n_cores = 1  # of the CPU, that the group may keep busy
@@ -245,8 +244,7 @@ class _Worker:
     def begin(self, group: TaskGroup) -> None:
         self.unfinished = {task.key: task for task in group}
         self.shared_device = len(group) > 1
-        self.largest, self._failed, self._must_restart = {}, None, False
-        self.stalled = ""
+        self.largest, self._failed, self.stalled = {}, None, ""
         self.n_cores = 1
         self.log = group[0].log
         for task in group:
@@ -280,13 +278,10 @@ class _Worker:
         task = self.unfinished.pop(ending.key)
         if ending.failure in ("memory", "engine"):
             self._failed = task
-            self._must_restart |= ending.failure == "engine"
         return self._ended(task, ending.failure, ending.reason)
 
     def exited(self, message: ProcessExited) -> list[TaskOutcome]:
         """Return the outcomes of the tasks that had not ended when the group's process did."""
-        if self._must_restart:  # an engine has failed, and the next group must not share its state
-            self.close()
         unfinished, self.unfinished = list(self.unfinished.values()), {}
         failure: Failure | None = None
         reason = None

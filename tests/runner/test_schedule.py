@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -24,9 +23,9 @@ from ablate.runner.probe import (
 )
 from ablate.runner.provenance import hardware, versions
 from ablate.runner.schedule import Limits, Record, missing, schedule
-from ablate.runner.task import Heartbeat, ProgressListener, Task, one_per_process
+from ablate.runner.task import Heartbeat, ProgressListener, Task
 from ablate.store import Store
-from tests.runner.conftest import FEW_ROUNDS, MEASURED, Diary, FakeWorkers, MakeTask
+from tests.runner.conftest import FEW_ROUNDS, MEASURED, FakeWorkers, MakeTask
 
 pytestmark = pytest.mark.e2e
 CPU = Device("cpu")
@@ -387,30 +386,3 @@ def test_a_run_that_was_made_eagerly_before_stands_in_for_one_whose_engine_fails
     fake.run([task("uncaptured", engine="cuda_graph", eager_key="eager")])
     outcome = fake.store.load_outcome("uncaptured") or {}
     assert (outcome["hash"], outcome["engine_note"]) == ("eager", "not cuda_graph: no capture")
-
-
-ENGINE_WORKER = """
-import os, sys
-with open(sys.argv[1], "a") as file:
-    print(os.getpid(), file=file)
-for line in iter(sys.stdin.readline, ""):
-    if not line.strip():
-        failure = '"engine"' if "cuda_graph" in before else "null"
-        key = before.split('"key": "')[1].split('"')[0]
-        print(f'{{"message": "TaskFinished", "key": "{key}", "failure": {failure}}}', flush=True)
-        print('{"message": "ProcessExited", "status": 0}', flush=True)
-    before = line
-"""
-
-
-def test_a_worker_whose_engine_failed_does_nothing_more(
-    store: Store, diary: Diary, task: MakeTask
-) -> None:
-    engines = ["eager", "eager", "cuda_graph", "eager", "eager"]
-    tasks = [task(f"run {n}", engine=engine) for n, engine in enumerate(engines)]
-    command = [sys.executable, "-c", ENGINE_WORKER, str(store.results / "starts")]
-    with Local([CPU], command).pool(diary) as workers:
-        ended = list(workers.run(one_per_process(tasks)))
-    assert [each.failure for each in ended] == [None, None, "engine", None, None]
-    starts = (store.results / "starts").read_text(encoding="utf-8").split()
-    assert len(starts) == len(set(starts)) == 2
