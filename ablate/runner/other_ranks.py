@@ -1,7 +1,6 @@
 """The other ranks of a run on several devices: started by the first one, and ended with it.
 
-They get the environment of ``torchrun``, so that they also work where that starts them all
-(`ablate.runner.rank`); ``torchrun`` itself would import PyTorch anew for every rank.
+``torchrun`` would import PyTorch anew for every rank.
 """
 
 from __future__ import annotations
@@ -55,10 +54,6 @@ def joined_ranks(task: Task, follow: Follow) -> Iterator[Ranks]:
     device = torch.device(task.device)
     if task.n_devices == 1:
         yield ALONE
-        return
-    if "RANK" in os.environ:
-        with process_group(device) as ranks:
-            yield ranks
         return
     others = _Others(task, follow)
     try:

@@ -60,7 +60,6 @@ def main() -> int:
     """Do groups of tasks until there are no more; return the exit status."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(STACK_SIGNAL, signal.SIG_IGN)  # until a group begins, in this process or a fork
-    os.environ.pop("RANK", None)  # a launcher's; the ranks of a run are started here
     code_digest()  # cached, as is `git`: the files may change before a fork needs the results
     git()
     # Standard output is reserved for messages; what libraries print there goes to the log

@@ -48,11 +48,6 @@ class Ranks:
 ALONE = Ranks()
 
 
-def rank_of_environment() -> tuple[int, int]:
-    """Return the rank that ``torchrun`` gave to this process, and the number of ranks."""
-    return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-
-
 @contextmanager
 def process_group(device: torch.device) -> Iterator[Ranks]:
     """Join the process group that the environment describes in the variables of ``torchrun``.

@@ -126,20 +126,6 @@ def test_one_device_starts_nothing(task: MakeTask) -> None:
         assert not distributed.is_initialized()
 
 
-def test_ranks_that_torchrun_has_started_start_no_others(
-    task: MakeTask, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
-    for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_PORT": store.port}.items():
-        monkeypatch.setenv(name, str(value))
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
-    with joined_ranks(task("two", spec={"seed": 1, "devices_per_run": 2}), never) as ranks:
-        assert (ranks.rank, ranks.n) == (0, 1)
-        assert add(ranks) == 1
-    assert not distributed.is_initialized()
-
-
 def test_the_first_ranks_own_error_is_the_reason(three: Task) -> None:
     error = DivergedError("the loss of step 3 is nan")
 

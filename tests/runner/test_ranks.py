@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from queue import SimpleQueue
@@ -20,8 +18,8 @@ from torch import distributed
 
 from ablate.api.selection import hash_of
 from ablate.config import RunSpec, load
-from ablate.errors import DivergedError, RunError, SpecError, StoppedError
-from ablate.runner import other_ranks, rank
+from ablate.errors import SpecError, StoppedError
+from ablate.runner import other_ranks
 from ablate.runner.backends.local import Local
 from ablate.runner.check import check, check_devices
 from ablate.runner.devices import Device, DeviceFacts
@@ -186,52 +184,6 @@ def test_there_must_be_as_many_devices_as_a_run_asks_for(tmp_path: Path) -> None
         check_devices(experiment, [Device("cpu", node="a"), Device("cpu", node="b")])
 
 
-@pytest.fixture
-def start_rank(make: Make, store: Store, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], int]:
-    """Start one of the two ranks of a run as torchrun does; return its exit status."""
-    file = store.results / "task.json"
-    file.write_text(make("run").to_line(), encoding="utf-8")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-
-    def start(number: int) -> int:
-        monkeypatch.setenv("RANK", str(number))
-        return rank.main(file)
-
-    return start
-
-
-@pytest.mark.parametrize(("status", "exit_status"), [("done", 0), ("diverged", 1)])
-@pytest.mark.parametrize("number", [0, 1])
-def test_every_rank_of_a_finished_run_ends_at_once(
-    start_rank: Callable[[int], int], store: Store, number: int, status: str, exit_status: int
-) -> None:
-    store.save({"hash": "run", "status": status})
-    assert start_rank(number) == exit_status
-
-
-def test_the_other_ranks_are_ended_if_another_process_was_faster(
-    start_rank: Callable[[int], int], store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def finish(_: Task) -> None:
-        store.save({"hash": "run", "status": "done"})
-
-    monkeypatch.setattr(rank, "set_up", finish)
-    with pytest.raises(RunError, match="another process has made the run meanwhile"):
-        start_rank(0)
-
-
-def test_the_first_rank_of_a_diverged_run_is_left_to_write_its_record(
-    start_rank: Callable[[int], int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def follow(task: Task, ranks: Ranks) -> None:
-        raise DivergedError("the loss of step 3 is nan")
-
-    monkeypatch.setattr(rank, "set_up", lambda _: None)
-    monkeypatch.setattr(rank, "process_group", lambda _: nullcontext(Ranks(1, 2)))
-    monkeypatch.setattr(rank, "follow_run", follow)
-    assert start_rank(1) == 0
-
-
 def _sleep(task: Task, ranks: Ranks) -> None:
     """Be a rank that does not answer."""
     ranks.from_first(lambda: 0.0)
@@ -333,18 +285,6 @@ class TestWithProcesses:
         assert_same(store, "run", "whole")
         for key in "abc":
             assert_same(store, key, "alone")
-
-    @BOTH
-    def test_torchrun_starts_the_ranks_of_the_same_run(self, make: Make, store: Store) -> None:
-        finish(make("whole"), store)
-        file = store.results / "task.json"
-        file.write_text(make("torchrun").to_line(), encoding="utf-8")
-        start = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        ranks = ["--nproc-per-node", "2", "-m", "ablate.runner.rank", str(file)]
-        environment = {**os.environ, **Device("cpu").environment()}
-        for _ in ("trains", "finds the run done"):
-            subprocess.run([*start, *ranks], check=True, timeout=120, env=environment)
-            assert_same(store, "torchrun", "whole")
 
     def test_a_launcher_of_the_call_changes_no_run(
         self, make: Make, diary: Diary, store: Store, monkeypatch: pytest.MonkeyPatch
