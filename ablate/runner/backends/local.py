@@ -62,7 +62,6 @@ class LocalProcess:
     is_waiting = False
 
     def __init__(self, device: Device, log: Path, command: Sequence[str] = WORKER) -> None:
-        self.log = log
         environment = {**os.environ, **device.environment(), "PYTHONPATH": python_path()}
         with signal_blocked(signal.SIGINT), log.open("ab") as stderr:
             self._process = subprocess.Popen(
@@ -74,6 +73,10 @@ class LocalProcess:
                 text=True,
                 encoding="utf-8",
             )
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None, "it is a pipe"
+        assert stdout is not None, "it is a pipe"
+        self._stdin, self._stdout = stdin, stdout
 
     @property
     def is_running(self) -> bool:
@@ -81,15 +84,13 @@ class LocalProcess:
 
     def begin(self, group: TaskGroup) -> None:
         """Send the tasks; the pipe stays open, so that EOF means that this process has ended."""
-        self.log = group[0].log
         self._send("".join(task.to_line() for task in group) + "\n")
 
     def grant(self, n_cores: int) -> None:
         self._send(f"{n_cores}\n")
 
     def messages(self) -> Iterator[Message]:
-        assert self._process.stdout is not None, "it is a pipe"
-        for line in self._process.stdout:
+        for line in self._stdout:
             with suppress(ValueError):  # a library has printed it
                 yield parse_message(line)
         yield ProcessExited(self._process.wait())
@@ -115,15 +116,11 @@ class LocalProcess:
             kill_tree(self._process.pid)
 
     def close(self) -> None:
-        assert self._process.stdin is not None, "it is a pipe"
-        assert self._process.stdout is not None, "it is a pipe"
         with suppress(BrokenPipeError):
-            self._process.stdin.close()
-        self._process.stdout.close()
+            self._stdin.close()
+        self._stdout.close()
 
     def _send(self, text: str) -> None:
-        stdin = self._process.stdin
-        assert stdin is not None, "it is a pipe"
         with suppress(BrokenPipeError):
-            stdin.write(text)
-            stdin.flush()
+            self._stdin.write(text)
+            self._stdin.flush()
