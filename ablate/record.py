@@ -6,7 +6,7 @@ Keys that a reader does not know are kept, so that a record of a later version c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal, NotRequired, Required
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -221,38 +221,31 @@ def speed_sessions(speed: Mapping[str, Any] | None) -> dict[str, dict[str, list[
     return {**speed.get("earlier", {}), speed.get("session", ""): speed["rounds"]}
 
 
-_RECORD: TypeAdapter[Record] = TypeAdapter(Record)
-_PROBE: TypeAdapter[Probe] = TypeAdapter(Probe)
-_MATCH: TypeAdapter[Match] = TypeAdapter(Match)
+def _reader(kind: TypeAdapter[Any], what: str) -> Callable[[object], dict[str, Any]]:
+    """Return a function that returns the content of a file if it is of a kind.
+
+    Else it raises a `ValueError` with the first key that is missing or wrong.
+    """
+
+    def read(content: Any) -> dict[str, Any]:
+        try:
+            kind.validate_python(content, strict=True)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            is_missing = first["type"] == "missing"
+            reason = "is missing" if is_missing else f"cannot be {first['input']!r:.60}"
+            if expected := first.get("ctx", {}).get("expected"):
+                reason += f"; it can be {expected}"
+            key = ".".join(map(str, first["loc"]))
+            raise ValueError(f"is not {what}: {f'{key} {reason}'.strip()}") from error
+        return content
+
+    return read
 
 
-def read_record(content: object) -> dict[str, Any]:
-    """Return what ``record.json`` holds."""
-    return _valid(content, _RECORD, "a record")
-
-
-def read_probe(content: object) -> dict[str, Any]:
-    """Return what a probe's file holds."""
-    return _valid(content, _PROBE, "the result of a probe")
-
-
-def read_match(content: object) -> dict[str, Any]:
-    """Return what a match's file holds."""
-    return _valid(content, _MATCH, "the result of a match")
-
-
-def _valid(content: Any, kind: TypeAdapter[Any], what: str) -> dict[str, Any]:
-    try:
-        kind.validate_python(content, strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        is_missing = first["type"] == "missing"
-        reason = "is missing" if is_missing else f"cannot be {first['input']!r:.60}"
-        if expected := first.get("ctx", {}).get("expected"):
-            reason += f"; it can be {expected}"
-        key = ".".join(map(str, first["loc"]))
-        raise ValueError(f"is not {what}: {f'{key} {reason}'.strip()}") from error
-    return content
+read_record = _reader(TypeAdapter(Record), "a record")
+read_probe = _reader(TypeAdapter(Probe), "the result of a probe")
+read_match = _reader(TypeAdapter(Match), "the result of a match")
 
 
 def leaves(value: object, path: str = "") -> Iterator[tuple[str, Any]]:
