@@ -10,7 +10,7 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -197,12 +197,12 @@ def lock_probes(rows: Sequence[Task], listener: ProgressListener) -> AbstractCon
 
 def measure(tasks: Iterable[Task], backend: Backend, listener: ProgressListener) -> str:
     """Measure the rows of ``tasks`` in turns, also those measured before; return the session."""
-    rows = _probes(tasks)
+    rows = list(_probes(tasks).values())
     with backend.pool(listener) as pool:
-        n_alone = n_at_once(set(backend.worker_slots), most_devices(rows.values()))
-        budget, todo = PROBE_SECONDS * len(rows), list(rows.values())
-        with lock_probes(todo, listener):
-            attempts = measure_in_turns(todo, pool, listener, n_alone, lambda: budget)
+        n_alone = n_parallel(rows, set(backend.worker_slots))
+        with lock_probes(rows, listener):
+            seconds = PROBE_SECONDS * len(rows)
+            attempts = measure_in_turns(rows, pool, listener, n_alone, lambda: seconds)
     return next(attempt.session for attempt in attempts.values())
 
 
@@ -253,13 +253,15 @@ def rounds_within(seconds: float, of_one: float) -> int:
     return FEWEST_ROUNDS + math.ceil(min(max(0.0, n_more), MOST_ROUNDS - FEWEST_ROUNDS))
 
 
-def budget(tasks: Sequence[Task], store: Store, probe_seconds: float | None) -> float:
+def budget(
+    rows: Sequence[Task], runs: Iterable[Task], store: Store, probe_seconds: float | None
+) -> float:
     """Return how many seconds the rounds after the first may take, summed over devices."""
-    n_rows = len({task.probe for task in tasks})
     if probe_seconds is not None:
-        return probe_seconds * n_rows
-    training = sum(seconds_of(task, store.load_probe(task.probe)) for task in tasks)
-    return min(PROBE_SECONDS * n_rows, PROBE_SHARE * training)
+        return probe_seconds * len(rows)
+    probes = {row.key: store.load_probe(row.key) for row in rows}
+    training = sum(seconds_of(run, probes[run.probe]) for run in runs if run.probe in probes)
+    return min(PROBE_SECONDS * len(rows), PROBE_SHARE * training)
 
 
 def lacks_speed(task: Task, store: Store, device: Device) -> bool:
@@ -303,9 +305,9 @@ def seconds_of(task: Task, probe: Mapping[str, Any] | None) -> float:
     return training_seconds(task.training, probe)
 
 
-def most_devices(tasks: Iterable[Task]) -> int:
-    """Return how many devices a run has at most."""
-    return max((task.n_devices for task in tasks), default=1)
+def n_parallel(tasks: Iterable[Task], worker_slots: Collection[Device]) -> int:
+    """Return how many tasks, each alone on its worker slots, are executed at the same time."""
+    return n_at_once(worker_slots, max((task.n_devices for task in tasks), default=1))
 
 
 def _follow_probe(task: Task, ranks: Ranks) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from ablate.runner.backends.contract import Backend, WorkerPool
-from ablate.runner.devices import Device, memory_mib, n_at_once
+from ablate.runner.devices import Device, memory_mib
 from ablate.runner.failures import TaskOutcome, retry
 from ablate.runner.pool import USABLE, least_memory, priority
 from ablate.runner.probe import (
@@ -18,7 +18,7 @@ from ablate.runner.probe import (
     budget,
     lock_probes,
     measure_in_turns,
-    most_devices,
+    n_parallel,
     rounds_of,
     rows_to_probe,
     seconds_of,
@@ -69,39 +69,24 @@ def schedule(
     The ``tasks`` are the requested training runs, done or not, those of the baseline first. When a
     user stops the schedule, every worker has ended by the time of the `KeyboardInterrupt`.
     """
-    all_tasks = []
-    for task in tasks:  # an earlier call may have replaced the run by one with the eager engine
-        record = None if task.fresh else store.load(task.key)
-        is_replaced = record is not None and record.get("replaced_by") == task.eager_key != ""
-        all_tasks.append(task.with_fallbacks(record or {}) if is_replaced else task)
+    all_tasks = [_as_replaced(task, store) for task in tasks]
     worker_slots = backend.worker_slots
     with backend.pool(listener) as pool:
         _rejoin(all_tasks, backend, store, listener, describe)
         todo, later = _in_turn(missing(all_tasks, store))
         rows = rows_to_probe(all_tasks, store, worker_slots[0]) if limits.probes else []
-        work = [[group] for group in _pack(todo, worker_slots, store, limits)]
-        for task in later:  # after the run whose weights it takes
-            keys = set(task.trained_alike)
-            next(each for each in work if keys & {t.key for t in each[0]}).append((task,))
-        backend.detach([rounds_of(rows, FEWEST_ROUNDS), *work])
+        chains = _chains(_pack(todo, worker_slots, store, limits), later)
+        backend.detach([rounds_of(rows, FEWEST_ROUNDS), *chains])
         attempts = {}
         if rows:
             with lock_probes(rows, listener):  # another call may have measured them meanwhile
                 rows = rows_to_probe(all_tasks, store, worker_slots[0])
-                probed = {row.key for row in rows}
-                of_rows = [task for task in all_tasks if task.probe in probed]
-                seconds = partial(budget, of_rows, store, limits.probe_seconds)
-                n_alone = n_at_once(set(worker_slots), most_devices(all_tasks))
-                attempts = measure_in_turns(rows, pool, listener, n_alone, seconds)
+                n_at_once = n_parallel(all_tasks, set(worker_slots))
+                seconds = partial(budget, rows, all_tasks, store, limits.probe_seconds)
+                attempts = measure_in_turns(rows, pool, listener, n_at_once, seconds)
             add_speeds(all_tasks, store, worker_slots[0])
-
-        def as_probed(task: Task) -> Task:  # all seeds are executed as their row was probed
-            attempt = attempts.get(task.probe)
-            probed_as = attempt.fallbacks if attempt else store.load_probe(task.probe) or {}
-            again = _note_replacement(task, task.with_fallbacks(probed_as), store)
-            return replace(again, waits=False)
-
-        todo, later = list(map(as_probed, todo)), list(map(as_probed, later))
+        todo = [_as_probed(task, attempts, store) for task in todo]
+        later = [_as_probed(task, attempts, store) for task in later]
         what = "training"
         while todo or later:
             if not todo:
@@ -109,13 +94,19 @@ def schedule(
             groups = _pack(todo, worker_slots, store, limits)
             distinct = [task for group in groups for task in group]
             is_alone = all(task.is_alone for task in distinct)
-            free = set(worker_slots) if is_alone else worker_slots
-            n = n_at_once(free, most_devices(distinct)) * max(map(len, groups))
-            n = min(len(distinct), n)
-            words = f"{what} {counted(len(distinct), 'run')}, {n} at a time"
-            listener.expect(distinct, words, n)
+            n_groups = n_parallel(distinct, set(worker_slots) if is_alone else worker_slots)
+            n_at_once = min(len(distinct), n_groups * max(map(len, groups)))
+            words = f"{what} {counted(len(distinct), 'run')}, {n_at_once} at a time"
+            listener.expect(distinct, words, n_at_once)
             todo = _train(groups, pool, store, listener, describe)
             what = "waiting for" if all(task.waits for task in todo) else "repeating"
+
+
+def _as_replaced(task: Task, store: Store) -> Task:
+    """Return the task with the eager engine if an earlier call has replaced its run by that one."""
+    record = None if task.fresh else store.load(task.key)
+    is_replaced = record is not None and record.get("replaced_by") == task.eager_key != ""
+    return task.with_fallbacks(record or {}) if is_replaced else task
 
 
 def _rejoin(
@@ -132,6 +123,23 @@ def _rejoin(
         text = describe(outcome.task, record) if record else outcome.reason or "done"
         listener.ended(outcome.task, text, is_good=is_good)
     add_speeds(tasks, store, backend.worker_slots[0])
+
+
+def _chains(groups: Sequence[TaskGroup], later: Sequence[Task]) -> list[list[TaskGroup]]:
+    """Return groups with, after each of them, the tasks that take the weights of one of its."""
+    chains = [[group] for group in groups]
+    for task in later:
+        keys = set(task.trained_alike)
+        next(chain for chain in chains if keys & {t.key for t in chain[0]}).append((task,))
+    return chains
+
+
+def _as_probed(task: Task, attempts: Mapping[str, Task], store: Store) -> Task:
+    """Return a task with the fallbacks of its row's probe, with which all seeds are executed."""
+    attempt = attempts.get(task.probe)
+    probed_as = attempt.fallbacks if attempt else store.load_probe(task.probe) or {}
+    again = _note_replacement(task, task.with_fallbacks(probed_as), store)
+    return replace(again, waits=False)
 
 
 def _note_replacement(task: Task, again: Task, store: Store) -> Task:

@@ -172,12 +172,14 @@ def test_measuring_takes_a_share_of_the_training_it_is_for(task: MakeTask, store
     training = {"steps": 50, "accumulate": 2}
     spec = small_spec(training={**small_spec()["training"], **training})
     runs = [task(f"{n}", spec=spec, probe=probe) for n, probe in enumerate("aab")]
-    assert budget(runs, store, 3.0) == 6.0  # seconds for a row, asked for
-    assert budget(runs, store, None) == 2 * PROBE_SECONDS  # nothing is known
+    rows = [task(name, key=name, action="probe") for name in "ab"]
+    assert budget(rows, runs, store, 3.0) == 6.0  # seconds for a row, asked for
+    assert budget(rows, runs, store, None) == 2 * PROBE_SECONDS  # nothing is known
     facts = {"target_tokens_per_batch": 20.0, "batches_per_epoch": 7}
     speeds = {"a": 1000.0, "b": 4000.0}
     for name, speed in speeds.items():
         store.save_probe(name, {**facts, "train_target_tokens_per_second": speed})
     assert seconds_of(runs[2], store.load_probe("b")) == 50 * 2 * 20 / 4000
     assert seconds_of(runs[2], {"train_peak_mib": 1.0}) == float("inf")
-    assert budget(runs, store, None) == pytest.approx(PROBE_SHARE * (2 + 2 + 0.5))
+    assert budget(rows, runs, store, None) == pytest.approx(PROBE_SHARE * (2 + 2 + 0.5))
+    assert budget(rows[:1], runs, store, None) == pytest.approx(PROBE_SHARE * (2 + 2))
