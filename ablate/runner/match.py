@@ -37,6 +37,7 @@ Cost = Callable[[RunSpec], float]
 _MAX_VALUE = 2**24
 _MAX_DISTANCE = 128  # multiples on either side of a value that is refused
 _MAX_TRIES = 60
+_ROUNDING = 1e-9  # of equal costs, relative
 
 
 class UnmatchedError(Exception):
@@ -133,9 +134,12 @@ def solve(
     if best is not None and abs(search.costs[best] / target - 1) <= match.tolerance:
         return best
     name, costs = match.via.rpartition(".")[2], search.costs
+    if not costs:
+        raise UnmatchedError(f"no {name} near {start} is possible; match via another path")
     near = sorted(costs, key=lambda value: abs(costs[value] - target))[:2]
     tried = "; ".join(f"{value} gives {costs[value] / target - 1:+.1%}" for value in sorted(near))
-    if len(set(map(round, costs.values()))) < 2:
+    noise = match.tolerance if is_measured else _ROUNDING
+    if len(costs) > 1 and max(costs.values()) - min(costs.values()) <= noise * target:
         raise UnmatchedError(f"{name} does not change the {match.quantity}: {tried}")
     raise UnmatchedError(
         f"no {name} gives the baseline's {match.quantity} within {match.tolerance:.3g}: {tried}; "

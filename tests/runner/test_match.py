@@ -89,6 +89,39 @@ def test_a_row_that_is_too_dear_at_its_smallest_is_given_up_at_once(tmp_path: Pa
     assert tried == [256, 256, 128, 64]  # first as it is
 
 
+@pytest.mark.parametrize(
+    ("multiple_of", "cost_of", "reason"),
+    [
+        # Ratios of times, as they are measured: all round to 1
+        (1, lambda n: 1.1 + n / 1000, "no d_ff gives the baseline's training time .*1 gives"),
+        (1, lambda n: 1.5 + n / 1e6, "d_ff does not change the training time: .*1 gives"),
+        (256, lambda n: n / 100, "no d_ff gives the baseline's training time .*256 gives"),
+    ],
+)
+def test_the_reason_says_whether_the_time_changes(
+    multiple_of: int, cost_of: Callable[[int], float], reason: str, tmp_path: Path
+) -> None:
+    loaded = experiment(tmp_path, on="time", multiple_of=multiple_of)
+
+    def cost(run: RunSpec) -> float:
+        return cost_of(run.model.feed_forward.options["d_ff"])
+
+    with pytest.raises(UnmatchedError, match=reason):
+        solve(loaded, loaded.rows[1], cost, 1.0, is_measured=True)
+
+
+def test_a_value_that_no_model_can_have_is_no_solution(tmp_path: Path) -> None:
+    loaded = experiment(tmp_path, multiple_of=3)
+
+    def cost(run: RunSpec) -> float:
+        if run != loaded.rows[1].spec:
+            raise SpecError("refused")
+        return 2.0
+
+    with pytest.raises(UnmatchedError, match="no d_ff near 256 is possible"):
+        solve(loaded, loaded.rows[1], cost, 1.0)
+
+
 def test_a_match_is_measured_anew_for_another_content_of_a_plugin(tmp_path: Path) -> None:
     own, keys = tmp_path / "mine.py", []
     for slope in ("0.1", "0.2", "0.1"):
