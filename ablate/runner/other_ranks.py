@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import connection
 from multiprocessing.connection import Connection
@@ -34,7 +34,7 @@ from ablate.runner.failures import (
     reason_of,
 )
 from ablate.runner.task import Failure, Task
-from ablate.training.ranks import ALONE, Ranks, process_group
+from ablate.training.ranks import ALONE, TIMEOUT, Ranks, process_group
 
 Follow = Callable[[Task, Ranks], None]
 """Executes the part of a task for ranks other than the first; a function of a module."""
@@ -57,7 +57,7 @@ def joined_ranks(task: Task, follow: Follow) -> Iterator[Ranks]:
         return
     others = _Others(task, follow)
     try:
-        with _environment(others.environment(0)), process_group(device) as ranks:
+        with process_group(device, others.store, 0, task.n_devices) as ranks:
             yield ranks
         for process in others.processes:  # which end after the work
             process.join(_GRACE_S)
@@ -68,19 +68,6 @@ def joined_ranks(task: Task, follow: Follow) -> Iterator[Ranks]:
         raise cause from error
     finally:
         others.close()
-
-
-@contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name in values:
-            os.environ.pop(name)
-            if name in before:
-                os.environ[name] = before[name]
 
 
 class _Others:
@@ -94,30 +81,18 @@ class _Others:
         pipes = [context.Pipe() for _ in range(1, self._n)]
         self._connections = [own for own, _ in pipes]
         self.processes = [
-            context.Process(target=_serve, args=(os.getpid(), end, task, follow), daemon=True)
-            for _, end in pipes
+            context.Process(target=_serve, args=(os.getpid(), end, rank, task, follow), daemon=True)
+            for rank, (_, end) in enumerate(pipes, start=1)
         ]
         for process, (_, end) in zip(self.processes, pipes, strict=True):
             process.start()
             end.close()
         # Created after the forks, because it has a thread. Port 0 stands for any free port
-        self._store = TCPStore(_HOST, 0, is_master=True, wait_for_workers=False)
-        for rank, own in enumerate(self._connections, start=1):
-            own.send(self.environment(rank))
+        self.store = _store(0, is_master=True)
+        for own in self._connections:
+            own.send(self.store.port)
         self._is_closed = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
-
-    def environment(self, rank: int) -> dict[str, str]:
-        """Return the variables of a rank, as ``torchrun`` sets them."""
-        return {
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": str(self._n),
-            "LOCAL_WORLD_SIZE": str(self._n),
-            "MASTER_ADDR": _HOST,
-            "MASTER_PORT": str(self._store.port),
-            "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store exists; ranks only connect to it
-        }
 
     def cause(self, error: Exception) -> Exception:
         """Return why the ranks end: the first one's error, or the loss of a rank that caused it."""
@@ -166,7 +141,12 @@ class _Others:
             os._exit(EXIT_STATUS.get(losses[0].failure, RunError.exit_status))
 
 
-def _serve(parent: int, own: Connection, task: Task, follow: Follow) -> NoReturn:
+def _store(port: int, *, is_master: bool) -> TCPStore:
+    """Return the store in which ranks find each other; that of the first rank is the master."""
+    return TCPStore(_HOST, port, is_master=is_master, timeout=TIMEOUT, wait_for_workers=False)
+
+
+def _serve(parent: int, own: Connection, rank: int, task: Task, follow: Follow) -> NoReturn:
     """Execute a task as one of the other ranks."""
     gc.freeze()  # finalizers of inherited objects may wait for threads that a fork does not have
     die_with_parent(parent)
@@ -175,8 +155,8 @@ def _serve(parent: int, own: Connection, task: Task, follow: Follow) -> NoReturn
     status = 0
     try:
         set_up(task)
-        os.environ.update(own.recv())
-        with process_group(torch.device(task.device)) as ranks:
+        store = _store(own.recv(), is_master=False)
+        with process_group(torch.device(task.device), store, rank, task.n_devices) as ranks:
             follow(task, ranks)
     except (StoppedError, DivergedError):
         pass  # the first rank ends with the same error, and reports it

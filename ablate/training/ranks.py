@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from datetime import timedelta
 
 import torch
 from torch import distributed
+from torch.distributed import Store  # type: ignore[attr-defined]
 
 TIMEOUT = timedelta(minutes=30)
 """How long a rank waits for another: longer than the first one takes to evaluate on dev."""
@@ -49,20 +49,19 @@ ALONE = Ranks()
 
 
 @contextmanager
-def process_group(device: torch.device) -> Iterator[Ranks]:
-    """Join the process group that the environment describes in the variables of ``torchrun``.
+def process_group(device: torch.device, store: Store, rank: int, n: int) -> Iterator[Ranks]:
+    """Join the process group of the ``n`` processes that share a ``store``.
 
     Gradients are summed by NCCL on GPUs and by gloo on a CPU; CPU tensors always go through gloo.
-
-    Source: https://docs.pytorch.org/docs/stable/elastic/run.html, "Environment Variables".
     """
     is_cuda = device.type == "cuda"
     if is_cuda:
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    distributed.init_process_group("cpu:gloo,cuda:nccl" if is_cuda else "gloo", timeout=TIMEOUT)
+        torch.cuda.set_device(rank)
+    backend = "cpu:gloo,cuda:nccl" if is_cuda else "gloo"
+    distributed.init_process_group(backend, store=store, rank=rank, world_size=n, timeout=TIMEOUT)
     has_failed = True
     try:
-        yield Ranks(distributed.get_rank(), distributed.get_world_size())
+        yield Ranks(rank, n)
         has_failed = False
     finally:
         if not (has_failed and is_cuda):  # NCCL would wait for a lost rank

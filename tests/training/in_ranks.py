@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 import torch
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from ablate.processes import die_with_parent
 from ablate.training.ranks import Ranks, process_group
@@ -55,11 +56,9 @@ def _be(
     gc.freeze()  # as ranks do
     die_with_parent()
     torch.set_num_threads(1)
-    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    values = (rank, rank, n, "127.0.0.1", port)
-    os.environ.update(zip(names, map(str, values), strict=True))
     try:
-        with process_group(torch.device("cpu")) as ranks:
+        store = TCPStore("127.0.0.1", port, is_master=rank == 0, wait_for_workers=False)
+        with process_group(torch.device("cpu"), store, rank, n) as ranks:
             sending.send_bytes(pickle.dumps(work(ranks)))
     except BaseException:
         traceback.print_exc()
