@@ -64,17 +64,7 @@ class EngineError(RunError):
 
     The task must be repeated in a fresh process with the eager engine: after a failed capture
     PyTorch's generator and allocator are in no state to be used.
-
-    Args:
-        reason: why, in words for the table.
-        is_own: whether this run failed, and not another one in the same process; in the latter
-            case this run may be repeated with its own engine.
     """
-
-    def __init__(self, reason: str, *, is_own: bool = True) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.is_own = is_own
 
 
 class KilledError(RunError, MemoryError):

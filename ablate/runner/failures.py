@@ -69,7 +69,7 @@ def failure_of(error: BaseException) -> Failure:
     if any(_is_out_of_memory(each) for each in _chain(error)):
         return "memory"
     if isinstance(error, EngineError):
-        return "engine" if error.is_own else "process_lost"
+        return "engine"
     return "other"
 
 

@@ -15,7 +15,6 @@ from contextlib import nullcontext
 import torch
 
 from ablate.cuda_graphs import generator_of
-from ablate.errors import EngineError
 
 MOST_ON_CUDA = 16
 """Runs: PyTorch has 32 streams, and each run needs one, and one to capture graphs on (source:
@@ -33,11 +32,10 @@ class Interleaver:
         self._device = device
         self._order: deque[int] = deque()  # the active function, the next one, and so on
         self._turns: list[threading.Semaphore] = []
-        self._failure: EngineError | None = None
         self._of_thread = threading.local()
 
     def run(self, functions: Sequence[Callable[[], None]]) -> None:
-        """Run all functions, then raise the first exception; an `EngineError` ends them all."""
+        """Run all functions, then raise the first exception."""
         n = len(functions)
         self._order.extend(range(n))
         self._turns = [threading.Semaphore(0) for _ in functions]
@@ -48,9 +46,8 @@ class Interleaver:
             future.result()
 
     def yield_turn(self) -> None:
-        """Let each of the others have a turn; raise the `EngineError` of one that has ended so."""
+        """Let each of the others have a turn."""
         if len(self._order) == 1:
-            self._check_process()
             return
         number, random_state = self._of_thread.number, self._of_thread.random_state
         random_state.save()
@@ -58,20 +55,15 @@ class Interleaver:
         self._wake_next()
         self._turns[number].acquire()
         random_state.restore()
-        self._check_process()
 
     def _run_one(self, number: int, function: Callable[[], None]) -> None:
         self._turns[number].acquire()
         try:
-            self._check_process()
             self._of_thread.number = number
             self._of_thread.random_state = _RandomState(self._device)
             is_cuda = self._device.type == "cuda"
             with torch.cuda.stream(torch.cuda.Stream(self._device)) if is_cuda else nullcontext():
                 function()
-        except EngineError as error:
-            self._failure = self._failure or error
-            raise
         finally:
             self._order.remove(number)
             self._wake_next()
@@ -80,12 +72,6 @@ class Interleaver:
         """Wake the thread whose turn it is, and no other."""
         if self._order:
             self._turns[self._order[0]].release()
-
-    def _check_process(self) -> None:
-        if self._failure is not None:
-            raise EngineError(
-                f"another run in the same process ended it: {self._failure}", is_own=False
-            )
 
 
 class _RandomState:

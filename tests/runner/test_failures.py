@@ -52,7 +52,6 @@ CASES = [
     (DataError("no network"), "other", "failed"),
     (DivergedError("the loss of step 3 is nan"), "other", "diverged"),
     (EngineError("could not be captured"), "engine", "failed"),
-    (EngineError("another run failed", is_own=False), "process_lost", "failed"),
     (_from(EngineError("could not be captured"), ValueError("shape")), "engine", "failed"),
     # A capture that ran out of memory is not one that cannot be made
     (_from(EngineError("could not be captured"), FULL), "memory", "oom"),

@@ -15,7 +15,7 @@ import ablate.data
 import ablate.decoding
 import ablate.parts  # noqa: F401 - with the two above, every part is registered
 from ablate.cuda_graphs import GraphCapturer, generator_of
-from ablate.errors import EngineError, StoppedError
+from ablate.errors import StoppedError
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device
 from ablate.runner.run import run_one
@@ -92,38 +92,6 @@ def test_an_exception_in_one_reaches_the_caller_when_the_others_have_ended() -> 
     with pytest.raises(ZeroDivisionError):
         interleaver.run([work, fail, work])
     assert ended == [True, True]
-
-
-def test_a_process_that_one_run_has_spoiled_ends_for_all() -> None:
-    interleaver, ended = Interleaver(CPU), []
-
-    def fail() -> None:
-        interleaver.yield_turn()
-        raise EngineError("a training step could not be captured")
-
-    def work(name: str) -> None:
-        try:
-            for _ in range(5):
-                interleaver.yield_turn()
-        except EngineError as error:
-            ended.append((name, str(error), error.is_own))
-            raise
-
-    with pytest.raises(EngineError):
-        interleaver.run([partial(work, "first"), fail, partial(work, "last")])
-    reason = "another run in the same process ended it: a training step could not be captured"
-    assert sorted(ended) == [("first", reason, False), ("last", reason, False)]
-
-
-def test_a_run_does_not_begin_in_a_process_that_is_spoiled() -> None:
-    begun: list[bool] = []
-
-    def fail() -> None:
-        raise EngineError("decoding could not be captured")
-
-    with pytest.raises(EngineError, match=r"^decoding could not be captured"):
-        Interleaver(CPU).run([fail, lambda: begun.append(True)])
-    assert begun == []
 
 
 def test_captures_of_several_runs_are_those_made_alone(machine: CudaMachine) -> None:

@@ -111,7 +111,7 @@ def test_a_mistake_of_one_per_cent_is_caught(mistake: str, reason: str) -> None:
     wrong.mistake = mistake
     with pytest.raises(EngineError, match=reason) as error:
         compare(wrong, some_batch())
-    assert error.value.reason.startswith("a step of data_parallel is not that of the eager engine")
+    assert str(error.value).startswith("a step of data_parallel is not that of the eager engine")
 
 
 def reversal_batch() -> Batch:
