@@ -150,7 +150,8 @@ class JobFollower:
                 continue
             if entry.job in ended_jobs:
                 self._queue.mark_ended(entry)
-                yield from self._lost(entry, f"job {entry.job}: {ended_jobs[entry.job]}")
+                state = ended_jobs[entry.job]
+                yield from self._lost(entry, f"job {entry.job}: {state}", _FAILURES.get(state))
             elif not entry.job and has_no_jobs and self._submit is None:
                 self._queue.mark_ended(entry)
                 self._forget(entry)
@@ -177,21 +178,25 @@ class JobFollower:
         for task in entry.tasks:
             self._tasks.pop((entry.name, task.key), None)
 
-    def _lost(self, entry: Entry, reason: str) -> Iterator[TaskOutcome]:
-        """Yield the outcomes of an entry's tasks that had not ended when their job did."""
+    def _lost(
+        self, entry: Entry, reason: str, failure: Failure | None = None
+    ) -> Iterator[TaskOutcome]:
+        """Yield the outcomes of an entry's tasks that had not ended when their job did.
+
+        Without a ``failure`` they are repeated, up to `_MAX_LOSSES` times.
+        """
+        if entry.job in self._stalled:
+            failure, reason = "stalled", self._stalled[entry.job]
         unfinished = [task for task in entry.tasks if (entry.name, task.key) in self._tasks]
         self._forget(entry)
-        state = reason.rpartition(" ")[2]
         for task in unfinished:
             if (entry.name, task.key) not in self._started:
                 self._listener.started(task, Device(task.device, node=entry.job))
             self._losses[task.key] += 1
             is_often = self._losses[task.key] >= _MAX_LOSSES
-            failure = _FAILURES.get(state, "other" if is_often else "process_lost")
-            if entry.job in self._stalled:
-                failure, reason = "stalled", self._stalled[entry.job]
+            of_task = failure or ("other" if is_often else "process_lost")
             largest = self._largest_batches.get(task.key)
-            yield TaskOutcome(task, failure, reason, len(unfinished) > 1, largest)
+            yield TaskOutcome(task, of_task, reason, len(unfinished) > 1, largest)
 
     def _check_jobs(self, ended_jobs: dict[str, str]) -> None:
         """Check that one of the jobs submitted last has begun, before others are submitted."""
