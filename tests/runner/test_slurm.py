@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -18,9 +19,10 @@ from tests.runner.conftest import Diary, MakeTask
 
 pytest.importorskip("submitit", reason="needs submitit: pip install '.[slurm]'")
 
-from ablate.runner.backends import job_follower, slurm
+from ablate.runner.backends import job_follower, slurm, slurm_cluster
 from ablate.runner.backends.slurm_cluster import minutes_of, read_options
-from ablate.runner.backends.task_queue import JobMessage
+from ablate.runner.backends.slurm_job import QueueJob
+from ablate.runner.backends.task_queue import JobMessage, TaskQueue
 
 HARDWARE = {"device": "cuda", "device_name": "a GPU", "cpu": "a CPU", "cpu_kind": "its kind"}
 FACTS = DeviceFacts(HARDWARE, has_bf16=True, memory_mib=8e4)
@@ -158,6 +160,28 @@ def test_the_end_of_an_attached_call_cancels_its_jobs(
     assert (commands / "cancelled").read_text().splitlines()[0] == "7_0 7_1"
     assert "2 jobs (7) cancelled; with --detach they would go on" in capsys.readouterr().err
     assert not backend.queue.folder.exists()
+
+
+def test_a_task_that_is_lost_with_three_jobs_fails(
+    tmp_path: Path, task: MakeTask, diary: Diary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt is another call of `run`."""
+
+    def submit(job: QueueJob, *_: object) -> list[SimpleNamespace]:
+        """Submit a job that takes an entry before its node fails."""
+        name = f"{next(numbers)}_0"
+        TaskQueue(job.folder).start_messages(name)
+        assert TaskQueue(job.folder).take(name) is not None
+        return [SimpleNamespace(job_id=name)]
+
+    numbers = itertools.count(1)
+    monkeypatch.setattr(slurm_cluster, "submit", submit)
+    monkeypatch.setattr(
+        slurm_cluster, "ended_jobs", lambda jobs, _: dict.fromkeys(jobs, "NODE_FAIL")
+    )
+    with _open(tmp_path, monkeypatch) as backend, backend.pool(diary) as pool:
+        outcomes = [each for _ in range(3) for each in pool.run(one_per_process([task("a")]))]
+    assert [each.failure for each in outcomes] == ["process_lost", "process_lost", "other"]
 
 
 def test_a_cluster_that_takes_no_jobs_is_named(

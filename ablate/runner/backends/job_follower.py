@@ -47,7 +47,7 @@ class JobFollower:
         self._tasks: dict[tuple[str, str], Task] = {}  # by entry and key
         self._started: set[tuple[str, str]] = set()
         self._largest_batches: dict[str, int | None] = {}
-        self._losses: Counter[str] = Counter()
+        self._losses: Counter[str] = Counter()  # of each task, in all of its attempts
         self._closed: set[str] = set()  # entries that were over at the last check, with unread ends
         self._jobs_before: set[str] = set()  # that had ended before the last ones were submitted
 
@@ -56,6 +56,7 @@ class JobFollower:
     ) -> Iterator[TaskOutcome]:
         """Yield the outcome of each task of some entries."""
         self._tasks = {(entry.name, task.key): task for entry in entries for task in entry.tasks}
+        self._largest_batches = {}
         names = {entry.name for entry in entries}
         check_at = 0.0
         while True:

@@ -222,16 +222,16 @@ class SlurmPool:
 
     def __init__(self, backend: SlurmBackend, listener: ProgressListener) -> None:
         self._backend, self._listener = backend, listener
+        self._follower = JobFollower(  # which counts how often each task is lost
+            backend.queue, listener, backend.logs, self._submit, backend.stall_after
+        )
 
     def run(self, groups: Iterable[TaskGroup]) -> Iterator[TaskOutcome]:
-        backend, queue = self._backend, self._backend.queue
+        queue = self._backend.queue
         queue.create()
         entries = [Entry(queue.add([group]), [group]) for group in groups]
         self._submit(sum(entry.n_slots for entry in entries))
-        follower = JobFollower(
-            queue, self._listener, backend.logs, self._submit, backend.stall_after
-        )
-        yield from follower.follow(entries)
+        yield from self._follower.follow(entries)
 
     def _submit(self, n_runs: int) -> None:
         if new := self._backend.submit(n_runs):
