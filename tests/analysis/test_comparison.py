@@ -83,8 +83,9 @@ def test_a_whole_table_has_dunnetts_intervals_around_the_mean_differences(promis
         assert each.n_won == sum(pair > 0 for pair in pairs)
 
 
-def test_one_variant_is_the_paired_t_test() -> None:
-    values = table(2, 4)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_one_variant_is_the_paired_t_test(sign: int) -> None:
+    values = {row: {s: sign * v for s, v in of.items()} for row, of in table(2, 4).items()}
     each = compare(values).differences["row_1"]
     assert each.method == "two-way"
     theirs = stats.ttest_rel(list(values["row_1"].values()), list(values["baseline"].values()))
@@ -130,6 +131,9 @@ def test_a_row_whose_spread_departs_has_an_interval_of_its_own() -> None:
     assert each.standard_error == pytest.approx(np.std(pairs, ddof=1) / 2)
     own = (high(each.simultaneous) - np.mean(pairs)) / (np.std(pairs, ddof=1) / 2)
     assert single_value(3) < own < sidak_value(5, 3, 0.95 ** slack(4, 12))
+    detectable = compared.detectable
+    assert detectable is not None
+    assert detectable.high < known(each.standard_error), "it is of the rows that spread alike"
     others = [value for row, value in compared.differences.items() if row != "row_3"]
     assert {other.method for other in others} == {"moderated"}
 
@@ -137,6 +141,25 @@ def test_a_row_whose_spread_departs_has_an_interval_of_its_own() -> None:
 def test_of_three_rows_one_can_depart_and_of_two_none() -> None:
     assert compare(table(3, 8, factors={2: 100.0})).departed == ("row_2",)
     assert compare(table(2, 8, factors={1: 100.0})).departed == ()
+
+
+def test_a_row_departs_where_the_f_test_of_the_table_with_and_without_it_says_so() -> None:
+    """By the residuals of both; the level is that of all rows together."""
+
+    def squares(of: np.ndarray) -> float:
+        of_rows, of_seeds = of.mean(axis=1, keepdims=True), of.mean(axis=0)
+        return float(((of - of_rows - of_seeds + of.mean()) ** 2).sum())
+
+    chances = []
+    for factor in np.geomspace(2, 40, 40):
+        values = table(4, 4, factors={2: factor})
+        whole = cells(values)
+        rest = np.delete(whole, 2, axis=0)
+        ratio = (squares(whole) - squares(rest)) / 3 / (squares(rest) / 6)
+        chances.append(4 * stats.f.sf(ratio, 3, 6))
+        assert compare(values).departed == (("row_2",) if chances[-1] < 0.001 else ())
+    assert sum(0.001 < chance < 0.004 for chance in chances) > 1
+    assert sum(chance < 0.001 for chance in chances) > 1
 
 
 def test_two_rows_that_depart_are_both_seen() -> None:
@@ -350,6 +373,21 @@ def test_rows_that_all_have_one_training_have_intervals_of_their_own_pairs() -> 
     for each in compared.differences.values():
         half = high(each.simultaneous) - known(each.estimate)
         assert half == pytest.approx(sidak_value(3, 2) * known(each.standard_error))
+
+
+@pytest.mark.parametrize(("n_rows", "smaller"), [(5, 8), (11, 19)])
+def test_a_table_has_the_least_slack_of_all_rows_that_stand_in_it(
+    n_rows: int, smaller: int
+) -> None:
+    """With a seed less, a row in another's place leaves the error a degree of freedom less."""
+    values = table(n_rows, 3)
+    decoded(values, "row_2", "row_2 greedy")
+    del values["row_2 greedy"][3]
+    compared = compare(values, trained_by={"row_2 greedy": "row_2"})
+    k = n_rows - 1
+    slacks = {df: slack(k, df) for df in (2 * k, 2 * k - 1)}
+    assert min(slacks, key=lambda df: slacks[df]) == smaller
+    assert compared.family.slack == slacks[smaller]
 
 
 def test_a_row_alone_has_no_slack() -> None:

@@ -89,16 +89,18 @@ def test_the_trend_is_the_least_squares_line_over_doublings(n_rows: int) -> None
 
 
 def test_at_looks_intervals_of_new_seeds_are_sums_of_those_of_the_contexts() -> None:
-    family = Family((math.sqrt(0.5),) * 2, 8, level=0.99)
-    cells = [
-        replace(measured(v, e), family=family) for v, e in ((1.0, 0.3), (2.0, 0.4), (6.0, 0.5))
-    ]
+    """Each with the constant of its own table."""
+    families = [Family((math.sqrt(0.5),) * 2, df, level=0.99) for df in (8, 4, 6)]
+    of_cells = zip((1.0, 2.0, 6.0), (0.3, 0.4, 0.5), families, strict=True)
+    cells = [replace(measured(v, e, f.df), family=f) for v, e, f in of_cells]
     result = over(cells, 2, [1, 2, 4], has_looks=True)
     assert result.here is not None
-    assert result.here.high - 3 == pytest.approx(family.critical_of(8) * 1.2 / 3)
+    first, second, third = (f.critical_of(f.df) for f in families)
+    half = (first * 0.3 + second * 0.4 + third * 0.5) / 3
+    assert result.here.high - 3 == pytest.approx(half)
     assert result.trend is not None
     assert result.trend.interval is not None
-    half = family.critical_of(8) * (0.3 + 0.5) / 2
+    half = (first * 0.3 + third * 0.5) / 2
     assert result.trend.interval.high - result.trend.estimate == pytest.approx(half)
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ablate.analysis.comparison import compare
+from ablate.analysis.comparison import Comparison, Difference, compare
+from ablate.analysis.dunnett import Family
 from ablate.analysis.ranking import discoveries, selection_bias
 
 
@@ -26,6 +27,16 @@ def test_discoveries_are_those_of_scipys_procedure() -> None:
         adjusted = stats.false_discovery_control(p)
         expected = {row for row, q in zip(rows, adjusted, strict=True) if q <= 0.05}
         assert set(discoveries(compared)) == expected
+
+
+def test_a_row_is_a_discovery_if_the_rows_with_it_are_though_not_without_them() -> None:
+    """The procedure steps up: 0.02 is above 0.05 / 4, and 0.035 below 3 * 0.05 / 4."""
+    p_values = {"a": 0.02, "b": 0.035, "c": 0.03, "d": 0.2}
+    rows = {
+        row: Difference(float(-stats.t.isf(p / 2, 8)), 3, 0, "moderated", 1.0, 8)
+        for row, p in p_values.items()
+    }
+    assert discoveries(Comparison(rows, 1.0, 8, Family((), 0))) == ["a", "c", "b"]
 
 
 def test_there_are_more_discoveries_than_simultaneous_differences() -> None:
