@@ -16,7 +16,7 @@ from ablate.gate.checks.exact import Exact, ExactBlessing
 from ablate.gate.checks.finding import FindingCheck
 from ablate.gate.checks.paired import Paired
 from ablate.gate.checks.statistical import Statistical
-from ablate.gate.evidence import Evidence, UnfitError
+from ablate.gate.evidence import Evidence, UnfitError, to_scale
 from ablate.gate.reference import Reference
 from tests.gate.made_up import (
     BLEU,
@@ -86,6 +86,53 @@ def test_the_limits_are_the_product_that_a_blessing_writes_down() -> None:
     error = blessing.std * math.sqrt(1 / old + 1 / new)
     assert (loss, gain) == pytest.approx([factor * error for factor in factors], rel=5e-3)
     assert (old, new) == (7, 3)
+    ends = blessing.value - blessing.lowest, blessing.highest - blessing.value
+    assert ends == pytest.approx(
+        [stats.t.isf(share * 0.005, 6) * error for share in (0.8, 0.2)], rel=1e-8
+    )
+    caught = stats.t.cdf((1.5 - ends[0]) / error, 6)
+    assert blessing.derived.endswith(
+        "Student's t with 6 degrees of freedom, which chance exceeds in 0.5% of gates; "
+        f"a true loss of 1.5 is caught in {100 * caught:.2g}%"
+    )
+
+
+def test_a_gate_of_more_seeds_has_the_limits_of_its_own_number() -> None:
+    reference = blessed(evidence({"baseline": TINY}), SEVEN, bleu=BLEU)
+    error = np.std(TINY, ddof=1) * math.sqrt(1 / 7 + 1 / 10)
+    limits = [
+        np.mean(TINY) + sign * stats.t.isf(share * 0.005, 6) * error
+        for sign, share in ((-1, 0.8), (1, 0.2))
+    ]
+    for limit, sign in zip(limits, (-1, 1), strict=True):
+        for off, passes in ((-1e-4, True), (1e-4, False)):
+            new_runs = evidence({"baseline": [limit + sign * off] * 10}, first=11)
+            assert verdict(reference, new_runs, range(11, 21)).passed == passes
+
+
+def test_equal_values_below_0_are_met_by_the_same_values() -> None:
+    """As logarithms are, of which the made-up NLL of a BLEU above 100 is one."""
+    nll = Statistical(measure="dev.nll", min_effect=1.5)
+    reference = blessed(evidence({"baseline": [170.7] * 3}), nll=nll)
+    assert blessing_of(reference).value < 0
+    assert verdict(reference, evidence({"baseline": [170.7] * 5}, first=11), range(11, 16)).passed
+
+
+@pytest.mark.parametrize(
+    ("value", "scale", "text"),
+    [
+        (0.5, 0.5, "0.500"),
+        (-12.3456, -12.3456, "-12.3"),
+        (1234.5, 1234.5, "1234"),
+        (1e-9, 1e-9, "0.000000"),
+        (2.5, 0.0, "2.5"),
+        (1.0, math.inf, "1.000000"),
+    ],
+)
+def test_a_number_has_three_digits_of_the_size_of_its_scale(
+    value: float, scale: float, text: str
+) -> None:
+    assert to_scale(value, scale) == text
 
 
 def test_derived_numbers_are_kept_with_ten_digits() -> None:
@@ -117,10 +164,30 @@ def test_two_runs_so_far_have_a_std_and_one_or_an_infinite_one_has_none() -> Non
 
     two = evidence({"baseline": [41.0, 41.2]})
     assert "2 seeds so far, with a std of 0.141" in forecast(BLEU, two)
+    error = math.sqrt(0.02) * math.sqrt(1 / 7 + 1 / 3)
+    effect = (stats.t.isf(0.8 * 0.005, 6) + stats.t.isf(0.1, 6)) * error
+    assert f"7 seeds can promise to catch a loss of {effect:.3f}, and" in forecast(BLEU, two)
     for values in ([41.0], [41.0, math.inf, 41.1]):
         assert "if their std is at most" in forecast(BLEU, evidence({"baseline": values}))
     assert "2 seeds so far" in forecast(PAIRED, runs(VALUES[:2], REPEATS))
     assert "if their std is at most" in forecast(PAIRED, runs(VALUES[:1], REPEATS))
+
+
+def test_runs_are_too_far_apart_where_95_of_100_such_stds_would_be_smaller() -> None:
+    """By the chi-square distribution, of the degrees of freedom of the runs so far."""
+    most = 1.5 / (stats.t.isf(0.8 * 0.005, 6) + stats.t.isf(0.1, 6)) / math.sqrt(1 / 7 + 1 / 3)
+    context = Reference(checks={"bleu": BLEU}).context("bleu", SEVEN)
+    for n in (2, 5):
+        limit = most * math.sqrt(stats.chi2.isf(0.05, n - 1) / (n - 1))
+        values = np.array(TINY[:n])
+        values = 41 + (values - values.mean()) * limit / values.std(ddof=1)
+        for factor in (0.999, 1.001):
+            runs_so_far = evidence({"baseline": (41 + (values - 41) * factor).tolist()})
+            if factor < 1:
+                assert f"{n} seeds so far" in (BLEU.forecast(runs_so_far, context) or "")
+                continue
+            with pytest.raises(UnfitError, match=f"{n} seeds so far.* with 95% confidence, 7"):
+                BLEU.forecast(runs_so_far, context)
 
 
 def test_the_seeds_that_a_gate_chooses_do_not_change_the_tolerance_of_blessed_ones() -> None:
@@ -155,6 +222,14 @@ def test_the_largest_relative_difference_is_compared_on_another_machine() -> Non
         assert not verdict(
             reference, evidence({"baseline": [41.0]}, off, cpu="Abacus 10")
         ).passed, f"{off} is no longer compared"
+
+
+def test_a_difference_is_a_share_of_the_blessed_number_and_counted_among_all_seeds() -> None:
+    exact = Exact(measure="dev.nll", seeds=2)
+    reference = blessed(evidence({"baseline": [98.0, 98.0]}), [1, 2], losses=exact)
+    half_more = evidence({"baseline": [98.0, 97.0]}, cpu="Abacus 10")
+    failure = failure_of(reference, half_more)
+    assert "seed 2 is 3.0 where the reference has 2.0 (50% off; 1 of 2 numbers differ)" in failure
 
 
 def test_no_number_is_near_a_blessed_zero() -> None:
@@ -204,6 +279,7 @@ def test_an_effect_of_just_the_margin_is_shown_and_one_a_little_short_of_it_is_n
     ("claim", "margin", "differences"),
     [
         ("worse", 2.0, (-3.0, -3.4, -2.7)),
+        ("worse", 1.0, (-3.0, -3.4, -2.7, -3.7, -2.4)),
         ("better", 2.0, (3.0, 3.3, 2.6)),
         ("near", 2.5, (1.5, 1.9, 1.2)),
         ("near", 2.5, (-1.5, -1.9, -1.2)),
@@ -214,7 +290,8 @@ def test_as_many_simulated_gates_show_a_claim_again_as_a_blessing_says(
     claim: Any, margin: float, differences: tuple[float, ...]
 ) -> None:
     check = WORSE.model_copy(update={"claim": claim, "margin": margin})
-    text = blessing_of(blessed(pairs(differences), claim=check)).derived
+    seeds = range(1, len(differences) + 1)
+    text = blessing_of(blessed(pairs(differences), seeds, claim=check)).derived
     said = float(re.findall(r"([\d.]+)% of gates with 3 seeds", text)[0]) / 100
     mean, std = np.mean(differences), np.std(differences, ddof=1)
     drawn = np.random.default_rng(1).normal(mean, std, (100_000, 3))
@@ -256,6 +333,21 @@ def test_a_number_that_moved_is_written_to_the_larger_of_both_spreads() -> None:
     alike = blessed(evidence({"baseline": [41.0] * 7}), SEVEN, bleu=BLEU)
     assert alike.moved(wide) == ["bleu: 41.024 before, 41.000 now"]
     assert wide.moved(alike) == ["bleu: 41.000 before, 41.024 now"]
+
+
+def test_tolerances_that_widen_are_named_with_their_sizes() -> None:
+    old, new = (
+        blessed(evidence({"baseline": values}), SEVEN, bleu=BLEU)
+        for values in (TINY, [*TINY[:6], 41.6])
+    )
+    (was_below, was_above), (below, above) = (
+        (each.value - each.lowest, each.highest - each.value)
+        for each in map(blessing_of, (old, new))
+    )
+    assert new.loosened(old) == [
+        f"bleu: the tolerance below would widen from {was_below:.3f} to {below:.2f}",
+        f"bleu: the tolerance above would widen from {was_above:.2f} to {above:.2f}",
+    ]
 
 
 def test_an_effect_that_turned_into_divergence_is_written_to_its_own_spread() -> None:
