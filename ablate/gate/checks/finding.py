@@ -166,7 +166,7 @@ class FindingCheck(Directed):
         above = 1 - self.confidence  # each end is wrong as often
         interval = Interval.of_mean(differences.mean, differences.sd, differences.n, above)
         if self.claim == "near":
-            shortfall = max(abs(interval.low), abs(interval.high)) - self.margin
+            shortfall = max(interval.high, -interval.low) - self.margin
         else:
             nearest = interval.low if self._sign > 0 else -interval.high
             shortfall = self.margin - nearest
