@@ -54,9 +54,7 @@ def percent_change(share: float) -> str:
     """Write a share of change: 0.0262 is ``+2.6%``, 0.0002 ``+0.02%``, and 0 an empty text."""
     if share == 0:
         return ""
-    size = abs(100 * share)
-    decimals = 1 if size >= 0.1 else min(2, 1 - math.floor(math.log10(size)))
-    text = signed(100 * share, decimals)
+    text = signed(100 * share, 1 if abs(share) >= 0.001 else 2)
     return f"{text}%" if text.strip("0.") else "<0.01%"
 
 
