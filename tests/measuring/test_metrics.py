@@ -69,6 +69,12 @@ def test_the_spaces_of_a_reference_do_not_count_in_exact_match() -> None:
     assert scores["exact_match"] == 100
 
 
+def test_a_translation_may_match_any_of_its_references() -> None:
+    references = [["x", "c", "x"], ["a b", "y", "y"]]
+    scores = score(["a b", "c", "y z"], references, tokenizer="13a", is_tokenised=False)
+    assert scores["exact_match"] == pytest.approx(200 / 3)
+
+
 def test_exact_match_is_a_percentage() -> None:
     assert score(HYPOTHESES, [REFERENCES], tokenizer="13a", is_tokenised=False)["exact_match"] == 25
     assert (

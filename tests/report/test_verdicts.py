@@ -78,6 +78,7 @@ def test_a_decided_row_whose_interval_reaches_into_the_band_is_marked(
 def test_an_end_of_an_interval_near_0_shows_its_side() -> None:
     assert interval_text(Interval(-1.52, -0.004), 1) == f"[{MINUS}1.5, {MINUS}0.004]"
     assert interval_text(Interval(0.049, 2.0), 1) == "[+0.05, +2.0]"
+    assert interval_text(Interval(-0.0004, 2.0), 1) == f"[{MINUS}0.0004, +2.0]"
     assert interval_text(Interval(-0.00004, 0.0), 1) == "[0.0, 0.0]"
 
 
