@@ -49,7 +49,7 @@ OTHERS = {
 """Splits, sides and averages that stand for one another, outside of parts."""
 BUILTINS = {
     "sum": "max", "max": "min", "min": "max", "any": "all", "all": "any", "sorted": "list",
-    "round": "float",
+    "round": "float", "abs": "float",
 }  # fmt: skip
 FROZEN = ("seed", "epoch", "step", "round", "number")
 """Arguments that tell one draw, one pass or one measurement from another."""

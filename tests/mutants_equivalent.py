@@ -90,8 +90,9 @@ the constant is above
   analysis/dunnett.py  _critical  drop the second term: 1 - 1e-06
 beyond the end is next to nothing
   analysis/dunnett.py  _error_nodes  drop the second factor: *
-a search may begin with other bounds
-  analysis/sequential.py  median_unbiased  Mult -> Div: 10 * error*
+a search may begin with other bounds: the estimate is never below the one that is sought
+  analysis/sequential.py  median_unbiased  Mult -> Div: 10 * error (2)
+  analysis/sequential.py  median_unbiased  abs -> float: abs(estimate) (2)
 no probability is just the limit
   analysis/two_tables.py  _pool  GtE -> Gt: *
 the determinants are in the same order in every call
@@ -209,9 +210,8 @@ the first is kept anyway
 it is a bound for a number that exceeds it by rounding alone
   dropout.py  HeadDropout._draw  Sub -> Add: n_heads - 1
   dropout.py  HeadDropout._draw  drop the second term: n_heads - 1
-  analysis/dunnett.py  *  drop the call of _between_0_and_1*
-  analysis/dunnett.py  _between_0_and_1  1.0 -> 2.0: 1.0
-  analysis/dunnett.py  _between_0_and_1  only the first of *
+  analysis/dunnett.py  Family.p_of  drop the call of _between_0_and_1*
+  analysis/dunnett.py  _between_0_and_1  only the first of max: *
   training/engines/self_check.py  _update_difference  8 -> 9: 8
 the bracket is detached
   norm.py  AdaNorm.forward  detach: self.k * y
@@ -377,7 +377,12 @@ the calibration has no gradient
   residual/scaled.py  _calibrate  detach: *
   residual/scaled.py  _calibrate  halve the gradient: *
 the search ends at the same root, sooner or later
-  analysis/dunnett.py  _root  *
+  analysis/dunnett.py  _root  drop the *
+  analysis/dunnett.py  _root  Gt -> GtE: *
+  analysis/dunnett.py  _root  Lt -> LtE: *
+  analysis/dunnett.py  _root  Sub -> Add: high - low*
+  analysis/dunnett.py  _root  Div -> Mult: at_*
+  analysis/dunnett.py  _root  2 -> 3: 2*
   analysis/dunnett.py  _critical  1e-06 -> *
   analysis/dunnett.py  _critical  1.02 -> *
   analysis/dunnett.py  _noncentrality  drop the second term: critical*

@@ -118,6 +118,14 @@ def test_a_band_within_which_no_interval_lies_at_the_first_look_changes_no_estim
     assert median_unbiased(*of_looks, 0.5) == median_unbiased(*of_looks, 0.0)
 
 
+@pytest.mark.parametrize("scale", [1e-3, 100.0])
+def test_an_early_estimate_has_the_unit_of_its_error(scale: float) -> None:
+    looks, constants = [3, 5], [2.5, 2.5]
+    expected = scale * median_unbiased(2.2, 0.6, looks, constants, 0.3)
+    actual = median_unbiased(2.2 * scale, 0.6 * scale, looks, constants, 0.3 * scale)
+    assert actual == pytest.approx(expected, rel=1e-6)
+
+
 def test_an_early_estimate_moves_towards_0_alike_on_both_sides() -> None:
     high = median_unbiased(2.2, 0.6, [3, 5], [2.5, 2.5], 0.0)
     assert 1.5 < high < 2.2
