@@ -252,7 +252,8 @@ class OwnText(Corpus):
     def _with_reference(
         self, split: str, label: str, reference: int
     ) -> tuple[Bitext, tuple[str, ...]]:
-        clean = cleaned if split == "train" else complete
+        is_train = split == "train"
+        clean, joined = (cleaned, Bitext.on_disk) if is_train else (complete, Bitext.of)
         texts: list[Bitext] = []
         notes: tuple[str, ...] = ()
         for name, pairs in self._pieces(split, reference):
@@ -262,7 +263,7 @@ class OwnText(Corpus):
         if len(texts) == 1:
             return texts[0], notes
         whole = chain.from_iterable(zip(text.src, text.tgt, strict=True) for text in texts)
-        return Bitext.on_disk(whole), notes
+        return joined(whole), notes
 
 
 def _with_holdout(train: Bitext, holdout: Holdout) -> tuple[dict[str, Bitext], str]:

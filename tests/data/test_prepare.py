@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -51,6 +52,22 @@ def test_every_split_is_encoded_by_the_same_tokenizers(folder: Path) -> None:
     corpus = run_spec(folder).corpus
     assert prepared.corpus_fingerprint == build(Corpus, corpus).fingerprint()
     assert text.notes == ()
+
+
+def test_dev_and_tests_may_be_several_files(folder: Path) -> None:
+    for split, language in product(("dev", "news"), ("en", "de")):
+        (folder / f"{split}_2.{language}").write_text(f"{split} {language}\n")
+    run = run_spec(folder, max_len=20)
+    options = run.corpus.options | {
+        "dev": (str(folder / "dev*.en"), str(folder / "dev*.de")),
+        "tests": {"news": (str(folder / "news*.en"), str(folder / "news*.de"))},
+    }
+    run = run.model_copy(update={"corpus": choose(Corpus, "files", **options)})
+    for prepared in (prepare(run), prepare(run)):  # the second is from the cache
+        text, encoded = prepared.text, prepared.tests["news"]
+        assert text.dev.src[2:] == ("dev en",)
+        assert text.tests["news"].tgt[2:] == ("news de",)
+        assert len(prepared.dev) == len(encoded) == 3
 
 
 def test_training_pairs_that_are_too_long_are_left_out_and_noted(folder: Path) -> None:
