@@ -91,10 +91,16 @@ def _no_file(path: Path) -> str:
 
 
 def files_of(pattern: str) -> list[Path]:
-    """Return the files of a path or of a pattern with ``*``, ``?`` or ``[...]``, by their names."""
+    """Return the files of a path or of a pattern with ``*``, ``?`` or ``[...]``, by their names.
+
+    The end that all of them share does not count but for its first character: ``*.en`` and ``*.zh``
+    name the same texts in the same order.
+    """
     if not glob.has_magic(pattern) or os.path.lexists(pattern):
         return [Path(pattern)]
-    return [Path(path) for path in sorted(glob.glob(pattern))]  # noqa: PTH207 - may be absolute
+    end = re.split(r"[*?\]]", pattern)[-1][1:]
+    paths = glob.glob(pattern)  # noqa: PTH207 - may be absolute
+    return [Path(path) for path in sorted(paths, key=lambda path: path.removesuffix(end))]
 
 
 def _zipped(path: Path) -> tuple[Path, str] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import os
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,15 @@ def test_a_line_may_end_in_any_later_piece(size: int) -> None:
     content = b"\xef\xbb\xbfone\n\nthree of many bytes\n4\nfive"
     pieces = (content[at : at + size] for at in range(0, len(content), size))
     assert [*raw_lines(pieces)] == [b"one", b"", b"three of many bytes", b"4", b"five"]
+
+
+def test_a_pattern_names_the_same_texts_on_both_sides(folder: Path) -> None:
+    """By whole names ``news.talks`` is behind ``news.en``, and before ``news.zh``."""
+    (folder / "train").mkdir()
+    for name, language in product(("news", "news-1", "news.talks"), ("en", "zh")):
+        (folder / "train" / f"{name}.{language}").write_text(f"{name}\n")
+    text = load(train=("train/*.en", "train/*.zh"), accept=("same_sides", "repeated_pairs"))
+    assert list(text.train.src) == list(text.train.tgt) == ["news-1", "news", "news.talks"]
 
 
 @pytest.mark.parametrize(("side", "name"), [("en", "source"), ("de", "target")])
