@@ -82,8 +82,6 @@ class CorpusText:
 class Corpus(Part, slot="corpus"):
     """The contract: describe the content without the network, download it, load it."""
 
-    is_own = False  # of files of the user's own, whose content is examined before a run
-
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield an option and a reason for every mistake that shows before a download.
 

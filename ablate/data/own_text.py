@@ -86,8 +86,6 @@ class OwnText(Corpus):
         handling: how they are used.
     """
 
-    is_own = True
-
     def __init__(self, paths: Mapping[str, tuple[str, ...]], handling: Handling) -> None:
         super().__init__()
         self._paths = paths

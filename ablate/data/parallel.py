@@ -321,7 +321,7 @@ def members(archive: Path, names: Collection[str]) -> Iterator[dict[str, IO[byte
         yield files
 
 
-def segments(name: str, content: bytes) -> list[str | None]:
+def segments(name: str, content: bytes) -> list[str]:
     """Return the text of every ``<seg>``, in order, entities resolved, each on one line."""
     try:
         text = content.decode()

@@ -80,7 +80,7 @@ def prepare(
     """
     corpus, teacher = build(Corpus, run.corpus, at="corpus"), run.training.teacher
     fingerprint = entry = None
-    translations = "" if teacher is None else content_of(teacher)
+    translations = _translations(run)
     with suppress(DataError):  # it may be unknown before the corpus is downloaded
         fingerprint = corpus.fingerprint()
         entry = _entry(run, fingerprint, translations)
@@ -119,7 +119,8 @@ def too_small_vocabulary(run: RunSpec) -> str | None:
     """Return why a vocabulary cannot hold the alphabet of the user's own text; None if it can."""
     corpus = build(Corpus, run.corpus, at="corpus")
     tokenizer = build(Tokenizer, run.tokenizer, at="tokenizer")
-    if not (isinstance(tokenizer, SubwordTokenizer) and corpus.is_own and corpus.is_available()):
+    is_own = isinstance(corpus, OwnText) and corpus.is_available()
+    if not (isinstance(tokenizer, SubwordTokenizer) and is_own):
         return None
     determinants = _determinants(run, corpus.fingerprint())
     determinants["tokenizer"]["vocab_size"] = 0  # every size has the same alphabet
@@ -152,10 +153,9 @@ def unfit_teacher(run: RunSpec) -> str | None:
 
 def vocabulary_at_hand(run: RunSpec) -> Vocabulary | None:
     """Return the vocabulary of a run if it is in the cache or learned in seconds; else None."""
-    corpus, teacher = build(Corpus, run.corpus, at="corpus"), run.training.teacher
+    corpus = build(Corpus, run.corpus, at="corpus")
     with suppress(DataError):
-        translations = "" if teacher is None else content_of(teacher)
-        entry = _entry(run, corpus.fingerprint(), translations)
+        entry = _entry(run, corpus.fingerprint(), _translations(run))
         tokenizers = encodings.read_tokenizers(entry)
         if tokenizers is None and _is_small(corpus):
             tokenizers = prepare(run).tokenizers
@@ -172,11 +172,16 @@ def _is_small(corpus: Corpus) -> bool:
 def n_bytes_to_encode(run: RunSpec, fingerprint: str) -> int:
     """Return the size of the user's own text if its ids are not in the cache, and 0 if they are."""
     corpus = build(Corpus, run.corpus, at="corpus")
+    if not isinstance(corpus, OwnText):
+        return 0
+    entry = _entry(run, fingerprint, _translations(run))
+    return 0 if encodings.is_written(entry) else corpus.n_bytes()
+
+
+def _translations(run: RunSpec) -> str:
+    """Return the SHA-256 of a teacher's translations, in hex; empty without a teacher."""
     teacher = run.training.teacher
-    entry = _entry(run, fingerprint, "" if teacher is None else content_of(teacher))
-    if isinstance(corpus, OwnText) and not encodings.is_written(entry):
-        return corpus.n_bytes()
-    return 0
+    return "" if teacher is None else content_of(teacher)
 
 
 def _entry(run: RunSpec, fingerprint: str, translations: str) -> Path:
