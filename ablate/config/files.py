@@ -78,9 +78,8 @@ def read(path: Path, overrides: Sequence[str], mistakes: list[Mistake]) -> tuple
     start = Mark(Source(_label(path), (), path), 1, 1)
     layers, is_whole = _layers(path, start, (), mistakes)
     layers += [layer for text in overrides for layer in override(text, mistakes)]
-    of_nulls: list[Mistake] = []
-    layers = without_null_sections(layers, _ALL_SECTIONS, of_nulls)
-    mistakes += [*of_nulls, *mistakes_of_null_rows(layers)] if is_whole else []
+    layers = _with_nulls(layers, mistakes, is_whole)
+    mistakes += mistakes_of_null_rows(layers) if is_whole else []
     tree = _merged(without_removed(layers))
     value = {k: v for k, v in tree.items() if k not in _ALL_SECTIONS or v.value is not None}
     published = tree.get("published")
@@ -143,7 +142,13 @@ def _layers(
             is_whole = False
     own = prepared(root, mistakes)
     mistakes += _different_rows(parents, removed=own.get("variants"))
-    return [*(layer for _, layers in parents for layer in layers), own], is_whole
+    inherited = [layer for _, layers in parents for layer in layers]
+    return _with_nulls([*inherited, own], mistakes, is_whole), is_whole
+
+
+def _with_nulls(layers: list[Node], mistakes: list[Mistake], is_whole: bool) -> list[Node]:
+    """Return layers in which null for all rows is null for each that its file inherits."""
+    return without_null_sections(layers, _ALL_SECTIONS, mistakes if is_whole else [])
 
 
 def _different_rows(

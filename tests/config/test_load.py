@@ -115,6 +115,15 @@ def test_a_section_that_is_null_is_no_longer_inherited(folder: Folder) -> None:
     assert folder.reasons("extends: contexts.yaml\ngrid: null")[0].startswith("is empty, and noth")
 
 
+def test_null_for_all_rows_removes_those_that_its_own_file_inherits(folder: Folder) -> None:
+    folder.write("study.yaml", "variants: {a: {model.norm: rms}}\n")
+    folder.write("other.yaml", "variants: {b: {model.norm: none}}\n")
+    folder.write("bare.yaml", "extends: other.yaml\nvariants: null\n")
+    assert names(folder.load("extends: [study.yaml, bare.yaml]")) == ["baseline", "a"]
+    none = "extends: [study.yaml, bare.yaml]\nvariants: null"
+    assert names(folder.load(none)) == ["baseline"]
+
+
 def test_overrides_are_no_single_text(folder: Folder) -> None:
     with pytest.raises(SpecError, match=r"overrides are a list, as in \['model.norm=rms'\]"):
         config.load(folder.write("x.yaml", "question: a\n"), "model.norm=rms")
