@@ -124,11 +124,19 @@ def test_each_command_is_a_function_of_the_api() -> None:
 
 
 def test_the_rows_of_the_example_are_those_that_are_counted(tmp_path: Path) -> None:
-    text = snippet("rows").replace("presets", str(ROOT / "experiments" / "presets"))
-    (tmp_path / "x.yaml").write_text(text, encoding="utf-8")
+    (tmp_path / "x.yaml").write_text(snippet("rows"), encoding="utf-8")
     names = [row.name for row in config.load(tmp_path / "x.yaml").rows]
     assert len(names) == 6 + 3
     assert names[-3:] == ["all", "all - no positions", "all - gated"]
+
+
+def test_examples_that_extend_a_preset_are_experiments_in_any_folder(tmp_path: Path) -> None:
+    blocks = re.findall(r"^```yaml\n(.*?)^```", PAGES["experiments"], re.MULTILINE | re.DOTALL)
+    whole = [text for text in blocks if "extends: ablate:presets" in text]
+    assert len(whole) == 3
+    for text in whole:
+        (tmp_path / "x.yaml").write_text(text, encoding="utf-8")
+        assert len(config.load(tmp_path / "x.yaml").rows) > 2
 
 
 def test_the_example_of_own_data_is_planned(tmp_path: Path) -> None:
