@@ -54,6 +54,11 @@ any run that judges it. The runs use seeds that no earlier run had. The models a
 layers of width 64 on the synthetic corpus, half a minute of one core, where nothing else is said),
 so a claim that fails here may well be true of the models that it was made about.
 
+A claim has held if p is below 5% and the difference has the claimed sign: *at least the margin* if
+the whole interval lies beyond the published size, else *same direction*. With the other sign it
+failed (*opposite*). A claim of equality has held if the interval lies *within the margin*, and
+failed if it lies outside (*different*). *not judged*: the baseline has not learned.
+
 Differences are in BLEU unless a unit is named; brackets hold Student's 95% interval of the paired
 difference; p is Holm's, over all claims of the registration that have a direction. Two columns are
 exploratory, and judge nothing: *could find* is the smallest true difference that so many pairs,
