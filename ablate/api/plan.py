@@ -179,7 +179,9 @@ class _Planner:
         is_measured = TRAIN_SPEED in probe
         planned = [self._run(run) for run in self._runs.get(row.name, ())]
         if row.pending:
-            planned = [PlannedRun(seed, None, is_done=False) for seed in experiment.seeds]
+            n_seeds = self._selection.looks.n_seeds.get(row.name)  # None without looks
+            seeds = experiment.seeds[:n_seeds]
+            planned = [PlannedRun(seed, None, is_done=False) for seed in seeds]
         candidates = self._selection.tuning
         tuning = tuning_runs(candidates, [row.name]).runs if candidates else ()
         return PlannedRow(

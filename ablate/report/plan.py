@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ablate.analysis.power import MOST_SEEDS
+from ablate.config import BASELINE
 from ablate.wording import counted, format_duration
 
 _WEIGHT_BYTES = 4  # on disk
@@ -165,7 +166,7 @@ class Plan:
             f"{n_runs - self.n_missing} of {n_runs} runs are done, {self.n_missing} are missing; "
             f"{self.n_worker_slots // self._n_devices * n_sharing} at a time on {self.device}"
         ]
-        lines += self._of_looks(n_runs) + self._of_power()
+        lines += self._of_looks() + self._of_power()
         if n_tuning:
             n_done = sum(run.is_done for row in self.rows for run in row.tuning)
             lines.append(f"{n_tuning} of the runs tune the rows on dev; {n_done} of them are done")
@@ -196,12 +197,13 @@ class Plan:
         published = (self.published or {}).items()
         return lines + [f"published, {label}: {text}" for label, text in published if text]
 
-    def _of_looks(self, n_runs: int) -> list[str]:
+    def _of_looks(self) -> list[str]:
         if not self.looks:
             return []
         closed = {**self.decided, **self.given_up}
-        n_rows, n_open = len(self.rows) - 1, len(self.rows) - 1 - len(closed)
-        n_most = sum(closed.values()) + (1 + n_open) * self.looks[-1]
+        n_rows = sum(row.name != BASELINE for row in self.rows)
+        n_open, n_runs = n_rows - len(closed), sum(len(row.runs) for row in self.rows)
+        n_most = sum(closed.values()) + (len(self.rows) - len(closed)) * self.looks[-1]
         come_to = f"{len(self.decided)} of {n_rows} rows"
         given_up = f", {len(self.given_up)} given up" if self.given_up else ""
         if not n_open or self.n_looks == len(self.looks):

@@ -122,6 +122,25 @@ def test_seeds_of_a_table_and_of_a_command_have_no_looks(file: Path) -> None:
     assert not table.results.looks.planned
 
 
+def test_rows_that_are_still_to_be_tuned_are_planned_up_to_the_first_look(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    tune = "tune: {training.schedule.lr: [1e-3, 2e-3], seeds: [11]}\n"
+    file.write_text(text.replace("variants:", f"{tune}variants:"), encoding="utf-8")
+    plan = api.plan(file, results=file.parent / "results")
+    assert [(row.pending, len(row.runs), len(row.tuning)) for row in plan.rows] == [
+        (("training.schedule.lr",), 2, 2)
+    ] * 3
+    assert "at most 12 runs follow" in " ".join(plan.remarks())
+
+
+def test_a_plan_of_some_rows_counts_the_looks_of_these(file: Path) -> None:
+    plan = api.plan(file, only=["none"], results=file.parent / "results")
+    assert (
+        "these are the runs up to look 1 of 3, at 2 seeds: 0 of 1 rows are decided; at most 4 "
+        "runs follow"
+    ) in plan.remarks()
+
+
 def test_what_is_stored_of_later_looks_is_neither_shown_nor_garbage(file: Path) -> None:
     results = file.parent / "results"
     made_up_runs.finish(file, results)
