@@ -35,9 +35,9 @@ def remarks(selection: Selection) -> tuple[str, ...]:
     if left_out:
         n_rows = counted(len(whole.rows), "row")
         sentences.append(f"{len(left_out)} of {n_rows} left out ({', '.join(left_out)})")
-    if set(some.seeds) != set(whole.seeds):
-        ours, theirs = (", ".join(map(str, seeds)) for seeds in (some.seeds, whole.seeds))
-        sentences.append(f"seeds {ours} in place of {theirs}")
+    if seeds := _narrowed(selection)[1]:
+        ours, theirs = (", ".join(map(str, n)) for n in (seeds, whole.looks or whole.seeds))
+        sentences.append(f"seeds {ours} in place of {'looks at ' * bool(whole.looks)}{theirs}")
     return tuple(sentences)
 
 
@@ -120,7 +120,8 @@ def _narrowed(selection: Selection) -> tuple[list[str], Sequence[int]]:
     """Return the rows and the seeds of a selection, each empty if they are those of its file."""
     whole, some = selection.whole, selection.experiment
     rows = [row.name for row in some.rows if row.name != BASELINE] or [BASELINE]
-    has_all_rows, has_all_seeds = len(some.rows) == len(whole.rows), {*some.seeds} == {*whole.seeds}
+    has_all_rows = len(some.rows) == len(whole.rows)
+    has_all_seeds = {*some.seeds} == {*whole.seeds} and some.looks == whole.looks
     return [] if has_all_rows else rows, () if has_all_seeds else some.seeds
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,21 @@ def test_seeds_of_a_table_and_of_a_command_have_no_looks(file: Path) -> None:
     assert "looks" not in notes(table)
     assert table.results is not None
     assert not table.results.looks.planned
+
+
+def test_all_seeds_by_hand_make_a_trial_beside_the_table_of_looks(file: Path) -> None:
+    results = file.parent / "results"
+    made_up_runs.finish(file, results)
+    options = api.RunOptions(device="cpu", figures=False, results=results)
+    of_looks = api.run(file, options)
+    file_of_table = results / file.parent.name / "pe" / "table.md"
+    before = file_of_table.read_text(encoding="utf-8")
+    by_hand = api.run(file, replace(options, seeds=range(1, 7)))
+    assert of_looks.table.trial == ()
+    assert by_hand.table.trial == ("seeds 1, 2, 3, 4, 5, 6 in place of looks at 2, 4, 6",)
+    assert file_of_table.read_text(encoding="utf-8") == before
+    assert by_hand.table.details is not None
+    assert by_hand.table.details.arguments == f"{file} --seeds 1,2,3,4,5,6"
 
 
 def test_rows_that_are_still_to_be_tuned_are_planned_up_to_the_first_look(file: Path) -> None:
