@@ -48,7 +48,8 @@ def arguments(selection: Selection) -> str:
         words += ["--set", override]
     rows, seeds = _narrowed(selection)
     words += ["--seeds", ",".join(map(str, seeds))] if seeds else []
-    words += [word for name in rows for word in ("--only", name)]
+    for name in dict.fromkeys((BASELINE, *rows)) if rows else ():  # the table compares with it
+        words += ["--only", name]
     return shlex.join(words)
 
 

@@ -226,3 +226,11 @@ def test_an_outcome_is_short_and_shows_its_table_in_a_notebook(path: Path) -> No
     assert repr(outcome) == "<Outcome of pe: 6 of 6 runs done, exit_status=0>"
     assert repr(outcome.table).startswith("<Table of pe: 3 rows, ")
     assert "| **baseline** |" in outcome._repr_markdown_()
+
+
+def test_the_command_of_a_page_makes_the_baseline_that_rows_are_compared_with(path: Path) -> None:
+    finish(path, Path("results"), only=["none"])
+    for only in (["none"], ["baseline", "none"]):
+        details = api.report(path, only=only).table.details
+        assert details is not None
+        assert details.arguments == "pe.yaml --only baseline --only none"
