@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from ablate import api
 from ablate.analysis import sentences
 from ablate.data.corpus import bleu_tokenizer
+from ablate.errors import DataError
 from ablate.measuring import SentenceStatistics, score
+from ablate.report import render
 from ablate.store import Store
 from tests.made_up_runs import EXPERIMENT, finish
 
@@ -75,6 +78,28 @@ def test_a_chosen_tokenizer_holds_for_the_scores_and_for_what_is_counted_of_sent
         assert sentences.bleu(counted.bleu.sum(axis=0)) == pytest.approx(expected, abs=1e-9)
     path.write_text(EXPERIMENT, encoding="utf-8")
     assert signature(api.report(path, results=results)) == signature(before)
+
+
+def test_scores_that_are_stored_are_shown_where_the_text_is_not_at_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a pinned corpus, whose hash is known before it is fetched."""
+    path, results = tmp_path / "pe.yaml", tmp_path / "results"
+    path.write_text(f"{EXPERIMENT}metrics: {{name: bleu, tokenize: char}}\n", encoding="utf-8")
+    finish(path, results, has_files=True)
+    before = api.report(path, results=results).table
+
+    def refuse(*_: object) -> None:
+        raise DataError("no network")
+
+    monkeypatch.setattr(import_module("ablate.api.report"), "text_of_runs", refuse)
+    after = api.report(path, results=results).table
+    assert before.details is not None
+    assert after.details is not None
+    assert after.details.records == before.details.records
+    assert all(before.details.sentences.values())
+    assert not any(after.details.sentences.values())  # of other tokens
+    assert render(after, "csv").count("\n") == render(before, "csv").count("\n")
 
 
 CHINESE = """

@@ -150,12 +150,13 @@ def tabulate(
         return {name: (bitext.src, bitext.references) for name, bitext in tests.items()}
 
     for run, of_sets in statistics.items():
-        for name, of_set in of_sets.items():
+        for name in list(of_sets):
             tokenizer = tokenizer_of(records[run]["test"][name])
             if tokenizer != tokenizer_of(stored_records[run]["test"][name]):
-                lines = store.translations(records[run], name) or ()
-                counts = bleu_counts(lines, texts()[name][1], tokenizer)
-                of_sets[name] = replace(of_set, bleu=counts)
+                of_set, lines = of_sets.pop(name), store.translations(records[run], name)
+                if lines is not None and name in texts():
+                    counts = bleu_counts(lines, texts()[name][1], tokenizer)
+                    of_sets[name] = replace(of_set, bleu=counts)
 
     looks = earlier_looks(selection, store.results)
     remarks = trials.remarks(selection)
