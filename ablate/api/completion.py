@@ -97,9 +97,8 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
         DeviceError: if the machine lacks the device.
         RunError: if a run has no record at the end, because files were changed meanwhile.
     """
-    log, store = options.log, options.store
-    with exporting(log, store) as exports, opened(options) as options:
-        backend, lookup = workers(options)
+    store, (backend, lookup) = options.store, workers(options)
+    with exporting(options.log, store) as exports:
         device = backend.worker_slots[0]
         check_distinct(selection.whole, device)
         records = stored(selection, lookup)

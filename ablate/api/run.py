@@ -13,7 +13,7 @@ from ablate import report as reporting
 from ablate.api import trials
 from ablate.api.check import cautions
 from ablate.api.completion import DEFAULT, RunOptions, complete, opened, workers
-from ablate.api.looks import note_look
+from ablate.api.looks import at_look, note_look
 from ablate.api.report import Outcome, in_each, tabulate
 from ablate.api.selection import Selection, key_of, print_remark, select
 from ablate.api.tune import select_chosen
@@ -42,17 +42,19 @@ def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] 
     if config.contexts_of(path, options.overrides):
         return _run_in_contexts(path, options, only)
     with opened(options) as options:
-        selection, store = select_chosen(path, options, only), options.store
-        for remark in cautions(selection.experiment.rows):
+        chosen, store = select_chosen(path, options, only), options.store
+        backend, lookup = workers(options)
+        for remark in cautions(chosen.experiment.rows):
             print_remark(remark)
+        selection = at_look(chosen, lookup)
         records, is_new = complete(selection, options)
         options = replace(options, fresh=False)
-        while (later := select_chosen(path, options, only)).runs != selection.runs:
+        while (later := at_look(chosen, lookup)).runs != selection.runs:
             print_remark(_progress(later))
             selection = later
             records, is_more = complete(selection, options)
             is_new = is_new or is_more
-        device = workers(options)[0].worker_slots[0]
+        device = backend.worker_slots[0]
     for remark in stale_remarks({k: r for k, r in records.items() if is_finished(r)}, device):
         print_remark(remark)
     folder = trials.table_folder(selection, store.results)

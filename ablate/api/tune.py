@@ -9,8 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ablate.api.completion import RunOptions, complete, fetch, opened, workers
-from ablate.api.looks import at_look
+from ablate.api.completion import RunOptions, complete, fetch, workers
 from ablate.api.selection import (
     Fingerprints,
     RunLookup,
@@ -45,27 +44,26 @@ def select_chosen(path: Path | str, options: RunOptions, only: Sequence[str] = (
         SpecError: with every mistake of the file; also if rows cannot be matched.
         RunError: if a tuning run has failed, so that nothing can be chosen.
     """
-    with opened(options) as options:
-        backend, lookup = workers(options)
-        select_now = partial(select, path, options.overrides, options.seeds, only, lookup)
-        selection = select_now()
-        if not _open(selection, only):
-            return at_look(selection, lookup)
-        fetch(selection.corpus)
-        match = selection.whole.match
-        if match is not None and match.on == "time":
-            with options.store.lock_matches(lambda: print_remark(_WAITS)):
-                rows = [r.name for r in select_now().experiment.rows if match.via in r.pending]
-                if rows := [name for name in rows if not only or name in only]:
-                    _Timing(load(path, options.overrides), backend, lookup).match(rows)
-        selection = select_now()
-        tune = selection.whole.tune
-        for _ in range(1 + tune.extend if tune else 0):  # again for what lies beyond its grid
-            if rows := _open(selection, only):
-                _tune(selection, rows, options)
-                options = replace(options, fresh=False)  # else each extension repeats the grid
-                selection = select_now()
-        return at_look(selection, lookup)
+    backend, lookup = workers(options)
+    select_now = partial(select, path, options.overrides, options.seeds, only, lookup)
+    selection = select_now()
+    if not _open(selection, only):
+        return selection
+    fetch(selection.corpus)
+    match = selection.whole.match
+    if match is not None and match.on == "time":
+        with options.store.lock_matches(lambda: print_remark(_WAITS)):
+            rows = [r.name for r in select_now().experiment.rows if match.via in r.pending]
+            if rows := [name for name in rows if not only or name in only]:
+                _Timing(load(path, options.overrides), backend, lookup).match(rows)
+    selection = select_now()
+    tune = selection.whole.tune
+    for _ in range(1 + tune.extend if tune else 0):  # again for what lies beyond its grid
+        if rows := _open(selection, only):
+            _tune(selection, rows, options)
+            options = replace(options, fresh=False)  # else each extension repeats the grid
+            selection = select_now()
+    return selection
 
 
 def _open(selection: Selection, only: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from ablate import config
 from ablate.api import tune
-from ablate.api.completion import RunOptions
+from ablate.api.completion import RunOptions, opened
 from ablate.api.tune import select_chosen
 from ablate.config import Row
 from ablate.errors import SpecError
@@ -30,8 +30,8 @@ class Clock:
 
     def chosen_row(self) -> Row:
         """Return the only variant of the experiment, with the values that are chosen for it."""
-        options = RunOptions(device="cpu", results=self.store.results)
-        return select_chosen(self.spec, options).experiment.rows[1]
+        with opened(RunOptions(device="cpu", results=self.store.results)) as options:
+            return select_chosen(self.spec, options).experiment.rows[1]
 
     def measure(self, todo: Sequence[Task], *_: object) -> str:
         self.n_measured += 1

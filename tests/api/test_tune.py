@@ -13,7 +13,7 @@ import ablate
 from ablate import api, config, report
 from ablate.analysis.power import seeds_for
 from ablate.api import tune
-from ablate.api.completion import RunOptions
+from ablate.api.completion import RunOptions, opened
 from ablate.api.plan import plan
 from ablate.api.selection import (
     Records,
@@ -218,7 +218,9 @@ def test_fresh_repeats_the_grid_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return stored(selection, RunLookup(bench.store)), True
 
     monkeypatch.setattr(tune, "complete", complete)
-    select_chosen(bench.spec, RunOptions(results=bench.store.results, device="cpu", fresh=True))
+    given = RunOptions(results=bench.store.results, device="cpu", fresh=True)
+    with opened(given) as options:
+        select_chosen(bench.spec, options)
     assert are_fresh == [True, False, False]
 
 
