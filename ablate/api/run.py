@@ -108,8 +108,9 @@ def _write(table: reporting.Table, folder: Path, *, with_figures: bool, is_new: 
     drawn, content = folder / _FIGURES, ""
     if table.details is not None:  # it is no overview of contexts, which is always drawn
         records = [[*run, record] for run, record in table.details.records.items()]
-        negligible = table.details.experiment.negligible.model_dump()
-        content = sha256_of_text(json.dumps([records, negligible], sort_keys=True))
+        experiment = table.details.experiment
+        terms = experiment.negligible.model_dump(), experiment.looks
+        content = sha256_of_text(json.dumps([records, *terms], sort_keys=True))
     try:
         reporting.write_tables(table, folder)
         if with_figures and (is_new or not drawn.is_file() or drawn.read_text("utf-8") != content):

@@ -138,6 +138,23 @@ def test_all_seeds_by_hand_make_a_trial_beside_the_table_of_looks(file: Path) ->
     assert by_hand.table.details.arguments == f"{file} --seeds 1,2,3,4,5,6"
 
 
+def test_figures_show_the_intervals_of_looks_that_were_changed(file: Path) -> None:
+    """The runs are those that are shown already."""
+    results = file.parent / "results"
+    made_up_runs.finish(file, results)
+    options = api.RunOptions(device="cpu", probes=False, results=results)
+    api.run(file, options, only=["none"])
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("looks: [2, 4, 6]", "looks: [2, 3, 4, 6]"), encoding="utf-8")
+    table = api.run(file, options, only=["none"]).table
+    (numbers,) = results.glob("**/differences.csv")
+    assert table.results is not None
+    drawing = draw_differences(table.results)
+    assert drawing is not None
+    assert "3:[" in numbers.read_text(encoding="utf-8")
+    assert "3:[" in str(drawing.numbers[0]["looks"])
+
+
 def test_rows_that_are_still_to_be_tuned_are_planned_up_to_the_first_look(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     tune = "tune: {training.schedule.lr: [1e-3, 2e-3], seeds: [11]}\n"
