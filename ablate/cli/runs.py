@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 
 runs_app = typer.Typer(help="List, show, remove and archive the runs in the folder of results.")
 
+_KEPT = {
+    "present": "were there",
+    "other_speeds": "were there with other speeds, and have both",
+    "other": "were there with other numbers, and stay",
+    "at_work": "at work, and kept",
+}
+"""Runs of an archive that were not restored, by the field of `Restored`."""
 Yes = Annotated[bool, typer.Option("--yes", help="Remove the runs, do not only list them.")]
 
 
@@ -204,17 +211,10 @@ def restore_runs(
     if as_json:
         echo_json({"archives": [asdict(each) for each in restored]})
         return
-    notes = [f"{counted(sum(len(each.new) for each in restored), 'run')} restored"]
-    if n_present := sum(len(each.present) for each in restored):
-        notes.append(f"{n_present} were there")
-    if n_other := sum(len(each.other_speeds) for each in restored):
-        notes.append(f"{n_other} were there with other speeds, and have both")
-    if n_other := sum(len(each.other) for each in restored):
-        notes.append(f"{n_other} were there with other numbers, and stay")
-    if n_at_work := sum(len(each.at_work) for each in restored):
-        verb = "is at work, and stays" if n_at_work == 1 else "are at work, and stay"
-        notes.append(f"{n_at_work} {verb}")
-    echo("; ".join(notes))
+    n_new = sum(len(each.new) for each in restored)
+    counts = {text: sum(len(getattr(each, f)) for each in restored) for f, text in _KEPT.items()}
+    kept = [f"; {n} {text}" for text, n in counts.items() if n]
+    echo(f"{counted(n_new, 'run')} restored{''.join(kept)}")
 
 
 def _mib(runs: Sequence[StoredRun]) -> str:

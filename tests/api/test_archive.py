@@ -422,7 +422,7 @@ def test_the_commands_say_what_they_have_done(spec: Path, tmp_path: Path) -> Non
     store, run = Store(Path(results)), api.runs(results)[0].run
     with ThreadPoolExecutor(1) as pool, store.lock(run):
         output = pool.submit(output_of, "restore", archive, "--results", results).result(60)
-    assert output == "0 runs restored; 5 were there; 1 is at work, and stays\n"
+    assert output == "0 runs restored; 5 were there; 1 at work, and kept\n"
     rounds = {"train_target_tokens_per_second": [2.0]}
     store.save({**store.find(run), "speed": {"session": "2026 a", "rounds": rounds}})
     output_of("archive", str(spec), "--output", archive, "--results", results)
