@@ -26,8 +26,7 @@ from typing import IO, Any, cast, get_args
 from ablate import config
 from ablate.api.looks import at_look
 from ablate.api.runs import StoredRun, in_contexts, runs
-from ablate.api.selection import RunLookup, key_of, match_keys, print_remark, select
-from ablate.api.selection import stored as stored_records
+from ablate.api.selection import RunLookup, key_of, match_keys, print_remark, select, stored
 from ablate.compression import Unpacked
 from ablate.errors import SpecError, StoreError
 from ablate.record import Status, numbers, read_match, read_record, speed_sessions
@@ -103,8 +102,8 @@ def archive(
     if content not in CONTENTS:
         raise SpecError(no_such("content", content, CONTENTS))
     specs = in_contexts(specs)
-    stored = [run for run in runs(results, specs=specs) if run.experiments]
-    ended = [run for run in stored if run.status in get_args(Status)]
+    needed = (run for run in runs(results, specs=specs) if run.experiments)
+    ended = [run for run in needed if run.status in get_args(Status)]
     if not ended:
         names = ", ".join(map(str, specs))
         raise StoreError(f"{store.results} holds no run of {names} that has ended")
@@ -164,9 +163,7 @@ def _remark_on_missing(spec: Path | str, store: Store, ended: Collection[str]) -
     """Print which runs of an experiment are not among those that have ended."""
     lookup = RunLookup(store)
     selection = at_look(select(spec, lookup=lookup), lookup)
-    there = {
-        run for run, record in stored_records(selection, lookup).items() if record["hash"] in ended
-    }
+    there = {run for run, record in stored(selection, lookup).items() if record["hash"] in ended}
     missing = [run for run in map(key_of, selection.runs) if run not in there]
     if missing:
         names = ", ".join(f"{row}:{seed}" for row, seed in missing[:_MOST_NAMES])
