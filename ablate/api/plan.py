@@ -151,7 +151,7 @@ class _Planner:
         self._vocabularies: dict[tuple[Choice, Choice], Vocabulary] = {}  # as detectable
         self._runs = grouped((run.variant, run) for run in selection.runs)
         self._trained: dict[RunSpec, RunSpec] = {}  # by what is trained, the first run
-        self._probes: dict[RunSpec, Mapping[str, Any]] = {}
+        self._probe = cache(self._load_probe)
         self._records: dict[tuple[Any, ...], tuple[str | None, dict[str, Any] | None]] = {}
         for row in selection.whole.rows:
             self._note_vocabulary(row.spec, self._probe(row.spec))
@@ -236,14 +236,12 @@ class _Planner:
         vocabulary = self._vocabularies.get(_vocabulary_key(spec)) or _nominal(spec)
         return self._count(spec.model, vocabulary)
 
-    def _probe(self, spec: RunSpec) -> Mapping[str, Any]:
-        if spec not in self._probes:
-            fingerprint = self._fingerprints.of(spec.corpus) or ""
-            engine = engine_of(spec, self._engine)
-            precision = devices.resolve(spec.training.precision, self._device)
-            key = probe_key(spec, self._device, precision, engine, fingerprint)
-            self._probes[spec] = self._store.load_probe(key) or {}
-        return self._probes[spec]
+    def _load_probe(self, spec: RunSpec) -> Mapping[str, Any]:
+        fingerprint = self._fingerprints.of(spec.corpus) or ""
+        engine = engine_of(spec, self._engine)
+        precision = devices.resolve(spec.training.precision, self._device)
+        key = probe_key(spec, self._device, precision, engine, fingerprint)
+        return self._store.load_probe(key) or {}
 
     def _run(self, run: Run, *, is_tuning: bool = False) -> PlannedRun:
         key, record = self._record(run)
