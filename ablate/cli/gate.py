@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +11,7 @@ import typer
 
 from ablate.cli import options
 from ablate.cli.guard import guarded
-from ablate.cli.output import echo, echo_json
+from ablate.cli.output import echo, echo_documents, echo_json, print_or_write
 from ablate.errors import SpecError
 
 if TYPE_CHECKING:
@@ -93,10 +93,10 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
     reference = reference or default_reference(spec)
     given = options.run_options(context)
     if bless:
-        contexts = api.contexts_of(spec, given.overrides)
-        targets = {path: reference_of(reference, name) for name, path in contexts.items()}
-        blessed = [
-            api.bless(
+        blessed: dict[str, Blessed] = {}
+        for name, path in (api.contexts_of(spec, given.overrides) or {"": spec}).items():
+            target = reference_of(reference, name) if name else reference
+            blessed[name] = api.bless(
                 path,
                 target,
                 given,
@@ -105,15 +105,11 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
                 is_stored=stored,
                 template=reference,
             )
-            for path, target in (targets or {spec: reference}).items()
-        ]
+            if not as_json:  # at once: the next context may be refused
+                _print_blessed(blessed[name])
         if as_json:
-            by_context = {name: d.to_json() for name, d in zip(contexts, blessed, strict=False)}
-            echo_json({"contexts": by_context} if contexts else blessed[0].to_json())
-        else:
-            for done in blessed:
-                _print_blessed(done)
-        return max(done.exit_status for done in blessed)
+            echo_documents({name: done.to_json() for name, done in blessed.items()})
+        return max(done.exit_status for done in blessed.values())
     gated = api.gate(spec, reference, given, junit=junit, is_stored=stored)
     _print_gated(gated, as_json=as_json)
     return gated.exit_status
@@ -133,10 +129,8 @@ def _print_gated(gated: Gated, *, as_json: bool) -> None:
     if as_json:
         echo_json(gated.to_json())
         return
-    is_terminal = sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if is_terminal else None
-    text = gate_text(gated.verdicts, gated.remarks, width, is_coloured=is_terminal)
-    echo(text, nl=False, is_styled=True)
+    render = partial(gate_text, gated.verdicts, gated.remarks)
+    print_or_write(render, None, is_wide=not sys.stdout.isatty())
 
 
 def default_reference(spec: Path) -> Path:

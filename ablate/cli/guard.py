@@ -120,4 +120,4 @@ def _print_warning(
 ) -> None:
     is_own = issubclass(category, _OWN_WARNINGS)
     text = str(message) if is_own else warnings.formatwarning(message, category, filename, lineno)
-    echo(text.rstrip(), file=file, err=file is None)
+    echo(text.rstrip(), err=True)

@@ -10,10 +10,10 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -40,7 +40,6 @@ def echo(
     *,
     err: bool = False,
     nl: bool = True,
-    file: TextIO | None = None,
     is_styled: bool = False,
 ) -> None:
     """Print a text, its control characters as escape sequences.
@@ -49,7 +48,7 @@ def echo(
     """
     pieces = _OUR_STYLES.split(str(text)) if is_styled else [str(text)]
     safe = "".join(piece if at % 2 else printable(piece) for at, piece in enumerate(pieces))
-    typer.echo(safe, file=file, err=err, nl=nl)
+    typer.echo(safe, err=err, nl=nl)
 
 
 def echo_data(text: str) -> None:
@@ -65,6 +64,11 @@ def echo_rendered(lines: Sequence[str]) -> None:
 def echo_json(data: Any) -> None:
     """Print plain data as JSON; an object has the version of what commands print."""
     echo(json_text({"schema": SCHEMA, **data} if isinstance(data, dict) else data))
+
+
+def echo_documents(documents: Mapping[str, Any]) -> None:
+    """Print as JSON the document of an experiment, under the name "", or those of its contexts."""
+    echo_json(documents.get("", {"contexts": documents}))
 
 
 def print_table(

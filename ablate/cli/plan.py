@@ -8,7 +8,7 @@ import typer
 
 from ablate.cli import options
 from ablate.cli.guard import guarded
-from ablate.cli.output import console_of_output, echo_json, print_rows, waiting
+from ablate.cli.output import console_of_output, echo_documents, print_rows, waiting
 from ablate.wording import format_duration
 
 if TYPE_CHECKING:
@@ -62,10 +62,8 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
             )
             for name, path in (api.contexts_of(spec, given) or {"": spec}).items()
         }
-    if as_json and "" in plans:
-        echo_json(plans[""].to_json())
-    elif as_json:
-        echo_json({"contexts": {name: planned.to_json() for name, planned in plans.items()}})
+    if as_json:
+        echo_documents({name: planned.to_json() for name, planned in plans.items()})
     else:
         for planned in plans.values():
             print_plan(planned)

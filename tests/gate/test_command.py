@@ -11,15 +11,16 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from typer.testing import CliRunner
 
-from ablate.api import Gated, RunOptions, completion
+from ablate.api import Blessed, Gated, RunOptions, completion
 from ablate.api.gate import LooseningError, StaleRecordError
 from ablate.api.selection import Records, RunLookup, Selection, stored
 from ablate.cli.app import app
 from ablate.cli.gate import default_reference
 from ablate.errors import SpecError, StoreError
 from ablate.gate.bless import BlessingError
-from ablate.gate.reference import read
+from ablate.gate.reference import Reference, read
 from ablate.printable import SCHEMA
 from ablate.runner.backends.contract import BackendRequest
 from ablate.runner.backends.local import Local
@@ -329,3 +330,23 @@ def test_a_gate_trains_what_is_missing_and_sees_a_warm_up_one_step_late(
     assert re.search(r"FAILED losses: train_loss of step 2 of baseline with seed 4 is [\d.]+ ", out)
     assert "bit for bit was asked" in out
     assert "baseline is not the run that was blessed" in out
+
+
+def test_contexts_that_were_blessed_are_reported_though_the_next_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, reference = tmp_path / "pe.yaml", Reference.model_construct(checks={})
+    contexts = "contexts: {a: {}, b: {model.norm: rms}}\n"
+    spec.write_text(f"{EXPERIMENT}{contexts}", encoding="utf-8")
+
+    def bless(path: Path, target: Path, *_: object, **__: object) -> Blessed:
+        if str(path).endswith("#b"):
+            raise LooseningError(f"{target} would be loosened")
+        return Blessed(target, reference, ("bleu: 30 before",), (), (), (), ())
+
+    monkeypatch.setattr(Blessed, "to_json", lambda _: {"blessed": ["bleu"]})
+    monkeypatch.setattr("ablate.api.bless", bless)
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["gate", str(spec), "--bless"])
+    assert result.exit_code == 2
+    assert result.stdout == "bleu: 30 before\npe-a.reference.yaml is blessed: bleu\n"
