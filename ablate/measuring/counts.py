@@ -63,19 +63,31 @@ class FlopCounter:
         not padding. The model does not change. The batch is a typical one, since the cost of
         attention depends on its length, and a step sends it through the model ``n_passes`` times.
         """
+        own = dict(_tensors(model))
         on_meta = {
-            name: torch.empty_like(x, device="meta").requires_grad_(isinstance(x, nn.Parameter))
-            for name, x in (*model.named_parameters(), *model.named_buffers())
+            x: torch.empty_like(x, device="meta").requires_grad_(isinstance(x, nn.Parameter))
+            for x in own.values()
         }
+        replaced = {name: on_meta[x] for name, x in own.items()}
         ids = (batch.src.to("meta"), batch.tgt_in.to("meta"))
         with _CountingMode(self._cache) as mode:
-            functional_call(model, on_meta, ids).sum().backward()
+            functional_call(model, replaced, ids, tie_weights=False).sum().backward()
         return n_passes * mode.total / batch.n_tokens
 
 
 def count_flops(model: Transformer, batch: Batch, n_passes: float = 1) -> float:
     """Return `FlopCounter.count` of one model."""
     return FlopCounter().count(model, batch, n_passes)
+
+
+def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield the parameters and buffers of each module, one time each: other modules may share them.
+
+    PyTorch's ``functional_call`` restores a module that has two names to the replaced tensors.
+    """
+    for path, module in model.named_modules():
+        yield from module.named_parameters(path, recurse=False)
+        yield from module.named_buffers(path, recurse=False)
 
 
 def _parts(model: Transformer) -> Iterator[tuple[str, str, nn.Module]]:

@@ -73,6 +73,21 @@ def test_counting_flops_needs_no_memory_and_leaves_no_trace() -> None:
         torch.testing.assert_close(parameter, before[name], rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("shares_module", [True, False])
+def test_what_modules_share_is_counted_as_often_as_it_is_used(shares_module: bool) -> None:
+    """And stays what it is, under all of its names: such as one projection for queries and keys."""
+    model, expected = tiny(), count_flops(tiny(), batch())
+    for layer in model.encoder.blocks:
+        attention = layer.attention
+        if shares_module:
+            attention.k = attention.q
+        else:
+            attention.k.weight = attention.q.weight
+    before = {name: x.clone() for name, x in model.state_dict().items()}
+    assert count_flops(model, batch()) == expected
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("batch_tokens", [8, 50, 999])
 def test_nll_by_hand(batch_tokens: int) -> None:
     """Of one sentence after the other, whatever their batches were."""
