@@ -50,7 +50,8 @@ class Snapshots:
             del self.entries[: -(self.average.last or 1)]
         for snapshot in self.entries:
             if snapshot["step"] == step:
-                weights = {name: w.detach().cpu() for name, w in model.state_dict().items()}
+                # Copies: safetensors refuses memory that several names share
+                weights = {name: w.to("cpu", copy=True) for name, w in model.state_dict().items()}
                 content = save({name: w.contiguous() for name, w in weights.items()})
                 with atomic_write(self._file(step)) as stream:
                     stream.write(content)

@@ -155,6 +155,18 @@ def test_files_are_pruned_that_are_not_kept(tmp_path: Path) -> None:
     ]
 
 
+def test_a_weight_with_two_names_is_averaged_under_both(tmp_path: Path) -> None:
+    """Such as one projection for queries and keys."""
+    shared = nn.Linear(2, 3)
+    model, kept = nn.ModuleDict({"q": shared, "k": shared}), Snapshots(tmp_path, Average(last=2))
+    for step in (1, 2):
+        nn.init.constant_(shared.weight, step)
+        kept.add(model, step, 1.0)
+    mean = kept.mean()
+    assert mean.keys() == model.state_dict().keys()
+    assert values({"q": mean["q.weight"], "k": mean["k.weight"]}) == [1.5]
+
+
 def test_a_mean_is_summed_in_double_and_has_the_type_of_the_weights(tmp_path: Path) -> None:
     """In half precision 2049 would be 2048, and the sum of the three infinite."""
     kept = Snapshots(tmp_path, Average(last=3))
