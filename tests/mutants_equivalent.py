@@ -119,8 +119,6 @@ rows are given, whatever the size of a batch
   measuring/workload.py  Workload.__init__  1 -> 2: 1 (2)
 memory is free earlier
   training/loop.py  _Loop.run  drop the statement: give_back_free_memory()
-feeding refuses more tokens than max_len
-  model/transformer.py  Transformer.decoder_state  only the first of min: *
 candidates are judged without a gradient
   training/gradient.py  backward_to_hidden  detach: hidden
 both are empty, or hold the same
@@ -285,7 +283,7 @@ a search computes no gradients
   decoding/*  *  halve the gradient: *
   model/transformer.py  Transformer.step  detach: *
   model/transformer.py  Transformer.step  halve the gradient: *
-  model/transformer.py  Transformer.decoder_state  detach: *
+  model/transformer.py  Transformer.start  detach: *
 one more token has room
   decoding/beam.py  Beam.initial_state  1 -> 2: 1
   decoding/greedy.py  Greedy.initial_state  1 -> 2: 1

@@ -92,7 +92,7 @@ def token_by_token(case: Case) -> None:
     """Decoding token by token gives the logits of the whole target at once."""
     model, src, tgt = case.model, ids(3, 7), ids(3, 6)
     src[1, 4:] = PAD
-    state = model.decoder_state(model.encode(src))
+    state = model.start(src, model.max_len)
     steps = [model.step(tgt[:, t], state) for t in range(tgt.size(1))]
     case.demand(
         _is_close(torch.stack(steps, dim=1), model(src, tgt)),
@@ -105,7 +105,7 @@ def token_by_token(case: Case) -> None:
 def beams(case: Case) -> None:
     """Beams can be reordered and sentences removed while decoding."""
     model, src, n_beams = case.model, ids(3, 7), 2
-    state = model.decoder_state(model.encode(src))
+    state = model.start(src, model.max_len)
     first, second, third = ids(6, 3, seed=2).unbind(dim=1)
     first = first[::n_beams].repeat_interleave(n_beams)
     model.step(first[::n_beams], state)

@@ -101,8 +101,15 @@ class Transformer(Decodable):
     def cache_width(self) -> int:
         return self.embedding.tgt_table.d_model * len(self.decoder.order)
 
+    @torch.no_grad()
     def start(self, src: Tensor, length: int) -> DecoderState:
-        return self.decoder_state(self.encode(src), length)
+        memory, layers = self.encode(src), []
+        for block in self.decoder.order:
+            attention = self.decoder.blocks[block].cross_attention
+            assert attention is not None, "every decoder layer has one"
+            source = KVCache.of(*attention.keys_values(memory.states))
+            layers.append((KVCache(length), source))
+        return DecoderState(layers, memory.mask)
 
     def register_cross_attention_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
         attention = self.decoder.blocks[self.decoder.order[-1]].cross_attention
@@ -110,20 +117,6 @@ class Transformer(Decodable):
         return attention.dropout.register_forward_pre_hook(
             lambda _, args: hook(args[0].mean(dim=1))
         )
-
-    @torch.no_grad()
-    def decoder_state(self, memory: Memory, length: int | None = None) -> DecoderState:
-        """Return the state before the first token, one row for every sentence, without gradients.
-
-        At most ``length`` tokens can be fed to it; max_len unless given.
-        """
-        layers = []
-        for block in self.decoder.order:
-            attention = self.decoder.blocks[block].cross_attention
-            assert attention is not None, "every decoder layer has one"
-            source = KVCache.of(*attention.keys_values(memory.states))
-            layers.append((KVCache(min(length or self.max_len, self.max_len)), source))
-        return DecoderState(layers, memory.mask)
 
     def step(self, tokens: Tensor, state: DecoderState) -> Tensor:
         """Feed one token per row as `feed` does; return the logits (N, V) of the next."""

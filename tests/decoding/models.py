@@ -37,8 +37,8 @@ class Markov(Transformer):
     def encode(self, src: Tensor, losses: list[Tensor] | None = None) -> Memory:
         return Memory(src[:, :1, None], (src != PAD)[:, None, None, :])
 
-    def decoder_state(self, memory: Memory, length: int | None = None) -> DecoderState:
-        return _First(memory)
+    def start(self, src: Tensor, length: int) -> DecoderState:
+        return _First(self.encode(src))
 
     def feed(self, tokens: Tensor, state: DecoderState) -> Tensor:
         assert isinstance(state, _First)
