@@ -484,6 +484,7 @@ it is the same for all members
   model/ensemble.py  _EnsembleState.length  0 -> 1: 0
   model/ensemble.py  _EnsembleState.select  0 -> 1: 0
   model/ensemble.py  _MeanOutput.__init__  0 -> 1: 0
+  model/ensemble.py  _MeanOutput.rows_at_once  0 -> 1: 0
 it decides which of two reasons is reported
   training/engines/factory.py  _parts_of  swap the first two: (model.encoder, model.decoder)
 copies on the host have no gradient

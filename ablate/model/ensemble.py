@@ -69,8 +69,7 @@ class _MeanOutput:
         self.n_tgt = members[0].output.n_tgt
 
     def rows_at_once(self, device: torch.device) -> int:
-        at_once = min(member.output.rows_at_once(device) for member in self._members)
-        return max(1, at_once // len(self._members))
+        return max(1, self._members[0].output.rows_at_once(device) // len(self._members))
 
     def logits(self, x: Tensor) -> Tensor:
         parts = zip(self._members, x.split(self._widths, dim=-1), strict=True)
