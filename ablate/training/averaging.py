@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import TypedDict
 
 import torch
 from safetensors.torch import load_file, save
@@ -27,7 +27,7 @@ class Snapshot(TypedDict):
 
     step: int
     dev_nll: float
-    sha256: NotRequired[str]
+    sha256: str
 
 
 class Snapshots:
@@ -42,28 +42,26 @@ class Snapshots:
         """Save a snapshot if it may be one of those to keep; at least ``n_left`` will follow."""
         if self.average.best is None and n_left >= (self.average.last or 1):
             return
-        self.entries.append({"step": step, "dev_nll": dev_nll})
+        entry: Snapshot = {"step": step, "dev_nll": dev_nll, "sha256": ""}
+        self.entries.append(entry)
         if self.average.best is not None:
             self.entries.sort(key=lambda snapshot: (snapshot["dev_nll"], snapshot["step"]))
             del self.entries[self.average.best :]
         else:
             del self.entries[: -(self.average.last or 1)]
-        for snapshot in self.entries:
-            if snapshot["step"] == step:
-                # Copies: safetensors refuses memory that several names share
-                weights = {name: w.to("cpu", copy=True) for name, w in model.state_dict().items()}
-                content = save({name: w.contiguous() for name, w in weights.items()})
-                with atomic_write(self._file(step)) as stream:
-                    stream.write(content)
-                snapshot["sha256"] = sha256([content])
+        if entry in self.entries:
+            # Copies: safetensors refuses memory that several names share
+            weights = {name: w.to("cpu", copy=True) for name, w in model.state_dict().items()}
+            content = save({name: w.contiguous() for name, w in weights.items()})
+            with atomic_write(self._file(step)) as stream:
+                stream.write(content)
+            entry["sha256"] = sha256([content])
 
     def are_intact(self) -> bool:
         """Return whether all files have the content that was written."""
-        hashes = {self._file(entry["step"]): entry.get("sha256") for entry in self.entries}
-        return all(
-            file.exists() and known in (None, sha256_of_file(file))
-            for file, known in hashes.items()
-        )
+        # One of early code has no hash
+        files = [(self._file(entry["step"]), entry.get("sha256")) for entry in self.entries]
+        return all(file.exists() and sha256_of_file(file) == written for file, written in files)
 
     def prune(self) -> None:
         """Delete the files that are no longer needed; to be called when the list is on disk."""
