@@ -135,12 +135,12 @@ def test_two_rows_have_the_pooled_error(n_seeds: int) -> None:
 
 def test_a_row_of_one_run_has_all_of_its_error_and_the_pooled_variance() -> None:
     observed = np.ones((6, 4), bool)
-    observed[1, 1:] = False
+    observed[1, 1:] = observed[-1, -1] = False
     values = tables(1, 6, 4, 9)[0]
     model = two_way(observed)
     actual = errors(model, values)
     ratios, df = model.departures(values)
-    assert df.tolist() == [3, 0, 3, 3, 3, 3]
+    assert df.tolist() == [3, 0, 3, 3, 3, 2]
     pooled = float(model.variance(values))
     own = pooled * model.df * ratios[0] / (model.df - 3 + 3 * ratios[0])
     half = 3 * PRIOR_OF_BASELINE

@@ -115,6 +115,15 @@ def test_ratios_are_the_quotients_of_the_speeds() -> None:
         assert interval.high == pytest.approx(math.exp(ends.high))
 
 
+def test_a_baseline_that_lacks_rounds_has_the_speed_of_a_typical_round() -> None:
+    """Of an additive table, whose last rounds are fast, and without noise."""
+    rounds = np.exp([0.0, 0.1, 0.2, 0.5, 0.6])
+    speeds = compare_speeds({"baseline": list(100 * rounds[:3]), "a": list(300 * rounds)})
+    assert speeds["baseline"].value == pytest.approx(100 * rounds[2])
+    assert speeds["a"].value == pytest.approx(300 * rounds[2])
+    assert speeds["a"].ratio == pytest.approx(3)
+
+
 def test_a_row_alone_has_the_median_of_its_rounds_and_one_round_no_interval() -> None:
     values = [500.0, 900.0, 700.0]
     speed = compare_speeds({"baseline": values})["baseline"]
@@ -155,6 +164,7 @@ def test_rows_are_compared_on_their_latest_occasion() -> None:
         ("baseline", 2): _record("2026-01-01", 1.0, 1.0),
         ("same", 1): _record("2026-01-02", 30.0, 40.0),
         ("other", 1): _record("2026-01-03", 30.0, 40.0),
+        ("other", 2): _record("2025-12-31", 1.0, 1.0),
         ("old", 1): _record(None, 30.0),
     }
     rows = summarise(["baseline", "same", "other", "old"], [1, 2], records)

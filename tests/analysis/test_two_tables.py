@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from ablate.analysis.comparison import DEPARTURE_LEVEL
 from ablate.analysis.spreads import prior_df
-from ablate.analysis.two_tables import RowSample, Shift, _chance, _Error, compare_matched
+from ablate.analysis.two_tables import RowSample, Shift, _chance, _Error, _pool, compare_matched
 
 SEEDS = (1, 2, 3, 4)
 
@@ -54,9 +55,17 @@ def test_what_is_equal_to_the_last_bit_is_no_estimate() -> None:
     assert [shift.method for shift in shifts.values()] == ["equal", "equal", "paired"]
     assert [shift.n for shift in shifts.values()] == [2, 3, 2]
     assert shifts["a"].simultaneous is None
+    assert shifts["c"].df == 1  # equal rows lend no degrees of freedom
     zeros = sample(0.0, 0.0), sample(0.0, 0.0, first=3)  # of other runs, as a BLEU of 0 is
     assert compare_matched({"a": zeros})["a"].method == "unpaired"
-    assert shifts["c"].df == 1  # equal rows lend no degrees of freedom
+
+
+def test_means_that_are_equal_by_chance_have_an_interval() -> None:
+    opposite = sample(1.0, 2.0), sample(2.0, 1.0)
+    of_means = RowSample(3, 1.5, 0.1), RowSample(3, 1.5, 0.2)
+    shifts = compare_matched({"a": opposite, "b": of_means})
+    assert [shift.estimate for shift in shifts.values()] == [0, 0]
+    assert [shift.method for shift in shifts.values()] == ["paired", "unpaired"]
 
 
 def test_one_seed_has_no_interval() -> None:
@@ -71,26 +80,27 @@ def test_a_value_without_bound_has_no_interval() -> None:
 
 
 def test_rows_of_pairs_have_errors_between_their_own_and_the_pooled_one() -> None:
-    pairs = {"a": (0.1, 0.4, 0.7), "b": (1.1, 0.8, 1.4), "c": (0.0, 0.5, 0.3)}
-    zeros = sample(0.0, 0.0, 0.0)
+    pairs = {"a": (0.1, 0.4, 0.7), "b": (1.1, 0.8, 1.4, 3.0, 2.1), "c": (0.0, 0.5)}
+    zeros = sample(*[0.0] * 5)
     shifts = compare_matched({row: (zeros, sample(*values)) for row, values in pairs.items()})
     variances = np.array([np.var(values, ddof=1) for values in pairs.values()])
-    pooled = variances.mean()
-    prior = prior_df(variances / pooled, np.full(3, 2)).item()
-    for shift, own in zip(shifts.values(), variances, strict=True):
-        moderated = (prior * pooled + 2 * own) / (prior + 2)
-        assert shift.standard_error == pytest.approx(math.sqrt(moderated / 3))
-        assert shift.df == min(prior + 2, 6)
+    df = np.array([2, 4, 1])
+    pooled = variances @ df / 7
+    prior = prior_df(variances / pooled, df).item()
+    for shift, own, n in zip(shifts.values(), variances, df + 1, strict=True):
+        moderated = (prior * pooled + (n - 1) * own) / (prior + n - 1)
+        assert shift.standard_error == pytest.approx(math.sqrt(moderated / n))
+        assert shift.df == pytest.approx(min(prior + n - 1, 7))
         assert shift.simultaneous is not None
         assert shift.standard_error is not None
         own_constant = (shift.simultaneous.high - shift.estimate) / shift.standard_error
-        constant = float(stats.t.isf(stats.t.sf(own_constant, shift.df), 6))  # as rare as this one
-        # of the maximum of three |T| that share an error of 6 degrees and nothing else
+        constant = float(stats.t.isf(stats.t.sf(own_constant, shift.df), 7))  # as rare as this one
+        # of the maximum of three |T| that share an error of 7 degrees and nothing else
         held, _ = integrate.quad(
             lambda s, c=constant: (
                 (2 * stats.norm.cdf(c * s) - 1) ** 3
-                * stats.chi.pdf(s * math.sqrt(6), 6)
-                * math.sqrt(6)
+                * stats.chi.pdf(s * math.sqrt(7), 7)
+                * math.sqrt(7)
             ),
             0,
             10,
@@ -123,6 +133,14 @@ def test_the_chance_of_so_large_a_spread_is_that_of_an_f_test() -> None:
     pool = {"a": _Error(1.0, 3), "b": _Error(2.0, 4), "wild": _Error(6.0, 2)}
     rest = (1.0 * 3 + 2.0 * 4) / 7
     assert _chance(pool, "wild") == pytest.approx(stats.f.sf(6.0 / rest, 2, 7))
+
+
+@pytest.mark.parametrize(("share", "departs"), [(0.9, True), (1.1, False)])
+def test_of_n_rows_one_departs_at_an_nth_of_the_level(share: float, departs: bool) -> None:
+    """The variance is what a row's F test of 2 and 9 degrees rejects at that share of it."""
+    variance = stats.f.isf(share * DEPARTURE_LEVEL / 4, 2, 9)
+    quiet = {name: _Error(1.0, 3) for name in "abc"}
+    assert ("wild" not in _pool(quiet | {"wild": _Error(variance, 2)})) == departs
 
 
 def test_of_rows_without_spread_one_that_has_some_departs_for_certain() -> None:
