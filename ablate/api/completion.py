@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from ablate.api.looks import with_early_runs
@@ -23,7 +24,7 @@ from ablate.api.trials import table_folder
 from ablate.console import Console
 from ablate.data.corpus import Corpus
 from ablate.errors import DamagedFileWarning, RunError
-from ablate.exports.export import Exports, exporting
+from ablate.exports.export import exporting
 from ablate.registry import Choice, build
 from ablate.runner import devices
 from ablate.runner.backends.contract import Backend, BackendRequest
@@ -91,14 +92,17 @@ DEFAULT = RunOptions()
 def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
     """Train and measure what is missing; return all records, and whether any is new.
 
+    The options are those that `opened` yields.
+
     Raises:
-        SpecError: if there is no such engine or backend, or if two rows are the same run here.
+        SpecError: if there is no such engine or tracker, or if two rows are the same run here.
         DataError: if a corpus is unavailable.
-        DeviceError: if the machine lacks the device.
         RunError: if a run has no record at the end, because files were changed meanwhile.
     """
     store, (backend, lookup) = options.store, workers(options)
     with exporting(options.log, store) as exports:
+        trial = replace(selection, experiment=selection.whole, overrides=tuple(options.overrides))
+        export = partial(exports.export, table_folder(trial, Path()).as_posix())
         device = backend.worker_slots[0]
         check_distinct(selection.whole, device)
         records = stored(selection, lookup)
@@ -121,7 +125,7 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
             n_devices = selection.whole.rows[0].spec.devices_per_run
             n_at_once = devices.n_at_once(backend.worker_slots, n_devices)
             early = with_early_runs(selection, records, n_at_once)
-            _schedule(early, records, options, exports)
+            _schedule(early, records, options, export)
             records = stored(selection, lookup)
             if missing := set(map(key_of, selection.runs)) - records.keys():
                 raise RunError(
@@ -130,10 +134,8 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
                     "removed, while runs were made; call again to make the runs of the present "
                     "content"
                 )
-        name = _exported_name(selection, options)
         for (row, seed), record in records.items():
-            remark = exports.export(name, row, record)
-            if remark:
+            if remark := export(row, record):
                 print_remark(f"{row}, seed {seed}: {remark}")
         return records, is_new
 
@@ -194,7 +196,10 @@ def _tasks(
 
 
 def _schedule(
-    selection: Selection, records: Records, options: RunOptions, exports: Exports
+    selection: Selection,
+    records: Records,
+    options: RunOptions,
+    export: Callable[[str, Record], str],
 ) -> None:
     store, backend = options.store, workers(options)[0]
     device = backend.worker_slots[0]
@@ -202,20 +207,12 @@ def _schedule(
     runs_per_process = options.jobs if device.kind == "cuda" else 1
     limits = Limits(runs_per_process, options.probe_seconds, probes=options.probes)
     name = selection.experiment.name
-    exported_name = _exported_name(selection, options)
 
-    def export(task: Task, record: Record) -> str:
-        remark = exports.export(exported_name, task.variant, record)
-        return "; ".join(filter(None, (outcome_text(record), remark)))
+    def export_and_describe(task: Task, record: Record) -> str:
+        return "; ".join(filter(None, (outcome_text(record), export(task.variant, record))))
 
     with (
         display(Console(stderr=True)) as screen,
         session_file(store.results, name, screen),
     ):
-        schedule(todo, backend, store, screen, limits, export)
-
-
-def _exported_name(selection: Selection, options: RunOptions) -> str:
-    """Return the name of an experiment in trackers; under overrides, that of the trial."""
-    trial = replace(selection, experiment=selection.whole, overrides=tuple(options.overrides))
-    return table_folder(trial, Path()).as_posix()
+        schedule(todo, backend, store, screen, limits, export_and_describe)

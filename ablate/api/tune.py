@@ -40,6 +40,8 @@ _WAITS = "another call measures which values take the baseline's time: waiting f
 def select_chosen(path: Path | str, options: RunOptions, only: Sequence[str] = ()) -> Selection:
     """Return a selection without pending rows, after the measurements and tuning runs they need.
 
+    The options are those that `opened` yields.
+
     Raises:
         SpecError: with every mistake of the file; also if rows cannot be matched.
         RunError: if a tuning run has failed, so that nothing can be chosen.
