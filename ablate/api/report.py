@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 from ablate import config
@@ -93,30 +93,26 @@ def report(
             print_remark(remark)
         return Outcome(selection.experiment, records, tabulate(selection, records, store, layout))
 
-    has_contexts = config.contexts_of(path, overrides)
-    in_contexts = partial(stored_in_each, read=read)
-    outcome = in_each(path, overrides, in_contexts) if has_contexts else read(path)
+    if contexts := config.contexts_of(path, overrides):
+        whole = checked(path, overrides)
+        outcome = joined(whole, stored_in_each(contexts, read))
+    else:
+        outcome = read(path)
     for remark in remarks_on(outcome.records):
         print_remark(remark)
     return outcome
 
 
-def in_each(
-    path: Path | str,
-    overrides: Sequence[str],
-    outcomes_of: Callable[[dict[str, Path]], dict[str, Outcome]],
-) -> Outcome:
-    """Return the outcome of an experiment with contexts, from those of its contexts by name.
-
-    Every row of every context is checked before ``outcomes_of`` is called.
-
-    Raises:
-        SpecError: with every mistake of the file.
-    """
+def checked(path: Path | str, overrides: Sequence[str]) -> Experiment:
+    """Read an experiment with contexts; SpecError with every mistake in any row of any context."""
     whole = config.load(path, overrides)
     for each in whole.contexts.values():
         check(each)
-    outcomes = outcomes_of({name: each.path for name, each in whole.contexts.items()})
+    return whole
+
+
+def joined(whole: Experiment, outcomes: Mapping[str, Outcome]) -> Outcome:
+    """Return the outcome of an experiment with contexts, from those of its contexts by name."""
     first = next(iter(outcomes.values())).experiment
     rows = {row.name for row in first.rows}
     narrowed = replace(

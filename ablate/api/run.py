@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from ablate.api import trials
 from ablate.api.check import cautions
 from ablate.api.completion import DEFAULT, RunOptions, complete, opened, workers
 from ablate.api.looks import at_look, note_look
-from ablate.api.report import Outcome, in_each, tabulate
+from ablate.api.report import Outcome, checked, joined, tabulate
 from ablate.api.selection import Selection, key_of, print_remark, select
 from ablate.api.tune import select_chosen
 from ablate.errors import RunError, StoreError
@@ -39,8 +39,8 @@ def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] 
         DataError: if a corpus is unavailable.
         DeviceError: if the machine lacks the device.
     """
-    if config.contexts_of(path, options.overrides):
-        return _run_in_contexts(path, options, only)
+    if contexts := config.contexts_of(path, options.overrides):
+        return _run_in_contexts(path, contexts, options, only)
     with opened(options) as options:
         chosen, store = select_chosen(path, options, only), options.store
         backend, lookup = workers(options)
@@ -69,20 +69,18 @@ def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] 
     return Outcome(selection.experiment, records, table, exit_status)
 
 
-def _run_in_contexts(path: Path | str, options: RunOptions, only: Sequence[str]) -> Outcome:
-    def outcomes_of(contexts: dict[str, Path]) -> dict[str, Outcome]:
-        outcomes: dict[str, Outcome] = {}
+def _run_in_contexts(
+    path: Path | str, contexts: Mapping[str, Path], options: RunOptions, only: Sequence[str]
+) -> Outcome:
+    whole, outcomes = checked(path, options.overrides), dict[str, Outcome]()
+    first = select(next(iter(contexts.values())), options.overrides, options.seeds, only)
+    named = replace(first, experiment=replace(first.experiment, name=whole.name))
+    folder = trials.table_folder(named, options.store.results)
+    with opened(options) as options:
         for name, context in contexts.items():
             print_remark(f"context {name} ({len(outcomes) + 1} of {len(contexts)})")
             outcomes[name] = run(context, options, only=only)
-        return outcomes
-
-    with opened(options) as options:
-        outcome = in_each(path, options.overrides, outcomes_of)
-    context = next(iter(outcome.experiment.contexts.values())).path
-    selection = select(context, options.overrides, options.seeds, only)
-    named = replace(selection.experiment, name=outcome.experiment.name)
-    folder = trials.table_folder(replace(selection, experiment=named), options.store.results)
+    outcome = joined(whole, outcomes)
     is_written = _write(outcome.table, folder, with_figures=options.figures, is_new=True)
     return outcome if is_written else replace(outcome, exit_status=RunError.exit_status)
 
