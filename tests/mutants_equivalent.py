@@ -388,8 +388,13 @@ the search ends at the same root, sooner or later
   analysis/dunnett.py  _noncentrality  1 -> 2: 1
 the constant of one comparison is below that of a family by more than that
   analysis/dunnett.py  _critical  Sub -> Add: 1 - 1e-06
-the integral has more nodes than its accuracy needs, or as many
-  analysis/dunnett.py  _n_nodes  *
+the integral has more nodes, or fewer and an error below 1e-4
+  analysis/dunnett.py  _n_nodes  0.5 -> 1.5: 0.5
+  analysis/dunnett.py  _n_nodes  2 -> 3: 2
+  analysis/dunnett.py  _n_nodes  drop the second factor: b * b
+  analysis/dunnett.py  _n_nodes  min -> max: *
+  analysis/dunnett.py  _n_nodes  only the first of min: *
+  analysis/dunnett.py  _n_nodes  log2 -> log: *
 the residuals of a fit have the mean 0, so that the largest is at least 0
   analysis/dunnett.py  loadings_of  only the first of max: max(excess, 1.0)
 only their variance is used

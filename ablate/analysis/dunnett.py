@@ -195,8 +195,8 @@ def _between_0_and_1(p: float) -> float:
 
 def _n_nodes(b: float) -> int:
     """Return how many nodes the integral over z needs: its edges are sqrt(1 - b²) wide."""
-    needed = _N_NODES * math.sqrt(0.5 / (1 - b * b))
-    return min(_MOST_NODES, _N_NODES * 2 ** max(0, math.ceil(math.log2(needed / _N_NODES))))
+    times = math.sqrt(0.5 / (1 - b * b))  # as many as at b² = 1/2, and below
+    return min(_MOST_NODES, _N_NODES * 2 ** math.ceil(math.log2(times)))
 
 
 @cache
