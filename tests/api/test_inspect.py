@@ -78,6 +78,17 @@ def test_layers_that_differ_stand_apart() -> None:
     assert [line.layer for line in lines] == [0, 2]
 
 
+def test_a_bias_that_differs_by_layer_is_that_of_each_layer() -> None:
+    model = tiny(position="kerple", n_layers=2)
+    lines = similarities(model, spec().dims)
+    assert len({(line.side, line.layer, line.head) for line in lines}) == len(lines) == 16
+    for line in lines:
+        position = getattr(model, line.side).position
+        a, b = (of[line.layer, line.head].item() for of in (position.factors, position.slopes))
+        expected = -max(a, 0.01) * math.log1p(max(b, 0.01) * 5)
+        assert line.values[-5] == pytest.approx(expected, rel=1e-5)
+
+
 @pytest.mark.parametrize("name", sorted(slots()["position"]))
 def test_every_encoding_but_those_that_depend_on_content_has_a_similarity(name: str) -> None:
     changes = {"position": name}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,12 @@ def test_flops_are_those_of_the_matrix_products() -> None:
     feed_forward = 2 * tokens * d * d_ff
     multiplications = 2 * (3 * attention + 2 * feed_forward) + tokens * d * v
     assert count_flops(tiny(), batch()) == 3 * 2 * multiplications / tokens
+
+
+def test_flops_of_padding_are_shared_by_the_tokens_that_are_none() -> None:
+    whole = batch()
+    padded = dataclasses.replace(whole, n_tokens=10)
+    assert count_flops(tiny(), padded) * 10 == pytest.approx(count_flops(tiny(), whole) * 18)
 
 
 def test_counting_flops_needs_no_memory_and_leaves_no_trace() -> None:

@@ -148,11 +148,20 @@ def test_a_process_measures_its_own_growth() -> None:
     del block
 
 
-def test_one_slow_repeat_does_not_change_the_median(monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds = iter([0.01, 0.3, *[0.01] * 23])
+def test_slow_repeats_do_not_change_the_median(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first says how many there are."""
+    seconds = iter([0.05, 0.3, 0.01, 0.01, 0.01])
     monkeypatch.setattr(probe_module, "timed", lambda *_: next(seconds))
     assert probe_module._median_seconds(lambda: None, CPU, 0.25) == 0.01
     assert not list(seconds)
+
+
+@pytest.mark.usefixtures("_work_is_time")
+def test_a_product_of_matrices_has_the_operations_that_pytorch_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(probe_module, "_MATRIX_WIDTH", 64)
+    assert probe_module.matrix_rate(CPU, torch.float32, 0.0) == 1  # one per second
 
 
 @pytest.mark.parametrize(
