@@ -87,6 +87,10 @@ def test_every_number_is_the_analysis(
     loss = [actual["test.test.nll"].differences[name].estimate for name in names[1:]]
     deltas = [signed(each or 0, 3) for each in loss]
     assert texts(whole, "test.test.nll.difference")[1:] == deltas
+    ends = [actual["test.test.nll"].differences[name].simultaneous for name in names[1:]]
+    assert [cell.value for cell in whole.column("test.test.nll.difference.interval")][1:] == [
+        f"[{signed(each.low, 3)}, {signed(each.high, 3)}]" for each in ends if each
+    ]
     peaks = [each.metrics["memory.train_peak_mib"].mean for each in summaries]
     assert texts(whole, "memory.train_peak_mib") == [f"{peak:.0f}" for peak in peaks]
 
@@ -126,6 +130,13 @@ def test_a_perplexity_is_that_of_the_mean_nll_for_readers_and_programs(
     of_json = json.loads(render(laid_out, "json"))["rows"][1]["metrics"][key]
     assert (of_json["mean"], of_json["sd"]) == (pytest.approx(mean), sd)
     assert of_json["values"] == {str(seed): value for seed, value in perplexities.items()}
+
+
+def test_a_run_that_failed_before_its_tokens_were_known_changes_no_measure(
+    experiment: Experiment, records: made_up.Records, whole: Table
+) -> None:
+    records["learned", 2] = {"status": "failed", "error": "no corpus"}
+    assert keys(tabulate(experiment, records)) == keys(whole)
 
 
 def test_rows_that_had_more_are_told_apart_and_marked(

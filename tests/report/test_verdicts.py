@@ -69,6 +69,9 @@ def test_a_decided_row_whose_interval_reaches_into_the_band_is_marked(
     assert texts(laid_out, "verdict") == ["", "worse°", "no difference", "no difference"]
     assert marks(laid_out, "verdict") == ["", "°", "", ""]
     assert notes(laid_out)["°"].startswith("the interval reaches into ±2 BLEU")
+    _shift(records, learned=2.2)
+    laid_out = tabulate(made_up.experiment(tmp_path, head=head), records)
+    assert texts(laid_out, "verdict")[1] == "better°"
     _shift(records, learned=-5.0)
     laid_out = tabulate(made_up.experiment(tmp_path, head=head), records)
     assert marks(laid_out, "verdict") == [""] * 4
@@ -143,6 +146,7 @@ def test_rows_with_weights_in_common_are_named_and_a_twin_of_the_baseline_is_the
     assert notes(table)["same weights"].startswith(text)
     assert "learned is the same as the baseline" in table.conclusion
     assert bleu_of(table).differences["literal"].method == "shared"
+    assert marks(table, f"{DIFFERENCE}.interval") == [""] * 4
     records["literal", 2]["files"] = {}
     records["learned", 1]["files"]["model.safetensors"]["sha256"] = "others"
     assert notes(tabulate(experiment, records))["same weights"].startswith("literal: trained")
@@ -179,6 +183,15 @@ def test_a_row_that_diverged_has_no_interval_and_the_seeds_that_it_won(
     assert footnote.startswith("learned: a row with diverged seeds has no")
     assert "A marked difference counts a divergence as 0" in footnote
     assert footnote.endswith("the verdict is how many seeds the row won of those that both have.")
+
+
+def test_a_row_that_diverged_has_won_no_seed_that_is_missing(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    _shift(records, learned=2.0)
+    records["learned", 3] = made_up.without_result("diverged", "NaN", "learned", 3)
+    del records["learned", 2]
+    assert texts(tabulate(experiment, records), "verdict")[1] == "won 1 of 2"
 
 
 def test_differences_that_are_fitted_where_a_seed_is_missing_are_said_to_be(
