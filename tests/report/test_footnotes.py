@@ -10,7 +10,7 @@ import pytest
 from ablate.config import Experiment
 from ablate.config.choices import with_match
 from ablate.report import Table, tabulate
-from ablate.report.values import MINUS
+from ablate.report.values import MINUS, TIMES
 from ablate.wording import and_list
 from tests.report import made_up
 from tests.report.made_up import notes
@@ -37,6 +37,14 @@ def test_they_tell_what_one_needs_to_repeat_it(whole: Table) -> None:
         "seeds": "1, 2, 3",
     }
     assert {label: footnotes[label] for label in expected} == expected
+
+
+def test_the_budget_of_rows_that_all_had_more_is_theirs_alone(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    for (row, _), record in records.items():
+        record["train"]["steps"] = 10 if row == "baseline" else 20
+    assert f"steps 2.00{TIMES} the baseline's" in notes(tabulate(experiment, records))["budget"]
 
 
 def test_every_metric_that_is_shown_has_its_signature(tmp_path: Path) -> None:

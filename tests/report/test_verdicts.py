@@ -78,6 +78,18 @@ def test_a_decided_row_whose_interval_reaches_into_the_band_is_marked(
     assert "°" not in notes(laid_out)
 
 
+def test_rows_are_judged_by_two_seeds_and_by_a_loss_however_small(tmp_path: Path) -> None:
+    experiment = made_up.experiment(tmp_path, seeds="[1, 2]")
+    records = made_up.records(experiment)
+    for (row, seed), record in records.items():
+        ours = 1e-5 * seed * (row == "learned")
+        record["test"]["test"] |= {"bleu": 40 + seed + 100 * ours, "nll": 0.01 * seed + ours}
+    laid_out = tabulate(experiment, records)
+    assert texts(laid_out, "verdict")[1] == "no difference"
+    assert laid_out.results is not None
+    assert str(laid_out.results.verdict("learned", "test.test.nll")) == "no difference"
+
+
 def test_an_end_of_an_interval_near_0_shows_its_side() -> None:
     assert interval_text(Interval(-1.52, -0.004), 1) == f"[{MINUS}1.5, {MINUS}0.004]"
     assert interval_text(Interval(0.049, 2.0), 1) == "[+0.05, +2.0]"
