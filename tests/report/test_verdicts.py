@@ -15,6 +15,7 @@ from ablate.analysis.comparison import Comparison
 from ablate.analysis.ranking import discoveries, selection_bias
 from ablate.analysis.statistics import Interval
 from ablate.config import Experiment, load
+from ablate.measuring.scores import SentenceStatistics
 from ablate.report import Table, tabulate
 from ablate.report.values import MINUS, NOTHING, interval_text, signed
 from tests.report import made_up
@@ -264,9 +265,13 @@ def test_of_many_rows_without_counts_of_sentences_a_note_names_a_few(tmp_path: P
     records = made_up.records(experiment)
     for record in records.values():
         record["test"]["test"]["sentences"] = "sentences.test.csv"
-    assert notes(tabulate(experiment, records))["new sentences"] == (
+    del records["r8", 1]["test"]["test"]["sentences"]  # a run that has never had them
+    ones = np.ones(1, dtype=np.int64)
+    counts = SentenceStatistics(ones[:, None], ones[:, None], ones, ones, ones.astype(float))
+    kept = {("r0", 1): {"test": counts}}
+    assert notes(tabulate(experiment, records, kept))["new sentences"] == (
         "no interval for r0, r1, r2 and 6 more: the counts of each sentence, which archives of "
-        "records leave out, are missing for 30 runs."
+        "records leave out, are missing for 28 runs."
     )
 
 
