@@ -93,7 +93,8 @@ def runs(
         specs: experiment files.
         statuses: only runs with one of `STATUSES`; all by default.
         labels: only runs of ``experiment``, ``experiment:row`` or ``experiment:row:seed``, or,
-            where a label is none of these, those whose hash begins so; all by default.
+            where a label is none of these, those whose hash begins so; all by default. A label that
+            fits none is a remark on standard error.
     """
     _refuse_text(labels)
     unknown = next((status for status in statuses if status not in STATUSES), None)
@@ -104,7 +105,13 @@ def runs(
     for remark in remarks:
         print_remark(remark)
     every_run = _every_run(store, needed)
-    labelled = {run.run for label in labels for run in _labelled(every_run, label)}
+    labelled: set[str] = set()
+    for label in labels:
+        fitting = {run.run for run in _labelled(every_run, label)}
+        if not fitting:
+            experiments = sorted({run.experiment for run in every_run if run.experiment})
+            print_remark(no_such("stored run or experiment", label, experiments))
+        labelled |= fitting
     return [
         run
         for run in every_run

@@ -232,6 +232,16 @@ def test_runs_are_removed_unless_a_label_fits_none(results: Path) -> None:
     assert [run.label for run in api.runs(results)] == ["e" * 16, "small:baseline:1"]
 
 
+def test_a_label_that_fits_no_run_is_said_with_the_names_that_there_are(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where study/small.yaml is called by its last part."""
+    assert api.runs(results, labels=["mall", "other"]) == api.runs(results, labels=["other"])
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.startswith("no stored run or experiment is called 'mall'; did you mean")
+    assert said.endswith("known: other, small")
+
+
 def test_one_text_is_refused_as_labels(results: Path) -> None:
     """Of the text each letter would be a label: the beginning of the hash of any run."""
     for choose in (lambda: api.remove(results, "e" * 16), lambda: api.runs(results, labels="eee")):
