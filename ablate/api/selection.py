@@ -373,7 +373,7 @@ def precision_of(run_spec: RunSpec, auto: str) -> str:
 
 def print_remark(text: str) -> None:
     """Print one line of plain text, which wraps where the terminal ends."""
-    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
+    Console(stderr=True).print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 def remarks_on(records: Mapping[tuple[str, int], Mapping[str, Any]]) -> list[str]:

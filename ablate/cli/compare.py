@@ -59,8 +59,8 @@ def compare(  # noqa: PLR0913 - one argument for every option of the command
     from ablate.report import format_of
     from ablate.report.comparison import FORMATS
 
+    form = options.parse_format(form, as_json=as_json)
     with waiting("reading runs"):
         compared = api.compare(before, after, spec, results=results, n_sentences=sentences)
-    form = "json" if as_json else form
     form = form or ("terminal" if output is None else format_of(output, FORMATS))
     print_or_write(partial(compared.text, form), output, is_wide=wide)

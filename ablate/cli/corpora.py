@@ -40,10 +40,9 @@ def corpora(
     """
     if context.invoked_subcommand is None:
         _list_corpora(as_json=as_json, plugins=plugins)
-    elif plugins:
-        raise typer.BadParameter(
-            f"give it after {context.invoked_subcommand!r}", param_hint="--plugin"
-        )
+    elif plugins or as_json:
+        option = "--plugin" if plugins else "--json"
+        raise typer.BadParameter(f"give it after {context.invoked_subcommand!r}", param_hint=option)
 
 
 @guarded

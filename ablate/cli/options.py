@@ -232,6 +232,13 @@ def backend_options(given: Mapping[str, Any]) -> dict[str, str]:
     return options | ({"detach": "yes"} if given.get("detach") else {})
 
 
+def parse_format(form: str | None, *, as_json: bool) -> str | None:
+    """Return the name of a format; ``--json`` is that of JSON, and goes with no other."""
+    if as_json and form not in (None, "json"):
+        raise SpecError(f"--json and --format {form} exclude each other; remove one")
+    return "json" if as_json else form
+
+
 def parse_seeds(seeds: str | None) -> tuple[int, ...] | None:
     """Return comma-separated seeds as numbers."""
     if seeds is None:

@@ -10,7 +10,6 @@ import typer
 from ablate.cli import options
 from ablate.cli.guard import guarded
 from ablate.cli.output import console_of_output, echo, echo_json, echo_rendered, waiting
-from ablate.errors import SpecError
 
 
 @guarded
@@ -21,9 +20,9 @@ def parts(  # noqa: PLR0913 - one argument for every option of the command
     ] = None,
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="A part of the slot.")] = None,
     form: Annotated[
-        Literal["terminal", "markdown", "json"],
-        typer.Option("--format", help="The format of the output."),
-    ] = "terminal",
+        Literal["terminal", "markdown", "json"] | None,
+        typer.Option("--format", help="The format of the output. Default: terminal."),
+    ] = None,
     as_json: options.AsJson = False,
     measured: Annotated[
         list[Path] | None,
@@ -47,13 +46,12 @@ def parts(  # noqa: PLR0913 - one argument for every option of the command
     from ablate import api
     from ablate.cli import catalogue
 
-    if as_json and form != "terminal":
-        raise SpecError(f"--json and --format {form} exclude each other; remove one")
+    shown = options.parse_format(form, as_json=as_json)
     with waiting("counting parameters and FLOPs"):
         listed = api.parts(slot, name, measured=measured or (), results=results)
-    if as_json or form == "json":
+    if shown == "json":
         echo_json([part.to_json() for part in listed])
-    elif form == "markdown":
+    elif shown == "markdown":
         echo(catalogue.markdown(listed), nl=False)
     else:
         console = console_of_output()

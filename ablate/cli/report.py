@@ -59,7 +59,7 @@ def report(  # noqa: PLR0913 - one argument for every option of the command
     from ablate import api
     from ablate.report import format_class
 
-    form = "json" if as_json else form
+    form = options.parse_format(form, as_json=as_json)
     if form is not None:
         format_class(form)
     with waiting("reading runs"):

@@ -46,6 +46,8 @@ pytestmark = pytest.mark.commands
         (["report", "pe.yaml"], "holds no run of pe"),
         (["report", "pe.yaml", "--format", "pdf"], "no format is called 'pdf'; known: .*terminal"),
         (["parts", "--json", "--format", "markdown"], "exclude each other"),
+        (["report", "pe.yaml", "--json", "--format", "csv"], "exclude each other"),
+        (["compare", "pe.yaml", "pe.yaml", "--json", "--format", "csv"], "exclude each other"),
         (["parts", "positon"], "no slot or part is called 'positon'; did you mean 'position'"),
         (["parts", "rope"], "did you mean 'rotary'"),
         (["parts", "position", "sinusodal"], "did you mean 'sinusoidal'"),
@@ -68,6 +70,14 @@ def test_wrong_input_ends_with_2_and_a_sentence(
         assert done.stdout == ""
     assert re.search(reason, done.stderr)
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("option", [["--json"], ["--plugin", "parts.py"]], ids=" ".join)
+def test_options_of_the_list_of_corpora_are_not_dropped(ablate: Ablate, option: list[str]) -> None:
+    done = ablate("corpora", *option, "show", "synthetic")
+    assert done.returncode == 2, done.stderr
+    assert option[0] in done.stderr
+    assert "give it after 'show'" in done.stderr
 
 
 @pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["corpora", "show", "-h"]])
