@@ -239,7 +239,9 @@ def test_what_a_plugin_prints_while_it_is_loaded_is_no_result(ablate: Ablate) ->
     assert "loaded" in done.stderr.splitlines()
 
 
-COMMANDS = """run pe.yaml|plan pe.yaml|report pe.yaml|parts|schema|translate abc|corpora
+COMMANDS = """run pe.yaml|plan pe.yaml|report pe.yaml|compare pe.yaml pe.yaml|gate pe.yaml
+    |inspect pe.yaml|corpora check pe.yaml|runs list --experiment pe.yaml|runs gc pe.yaml
+    |runs archive pe.yaml --output pe.tar|parts|schema|translate abc|corpora
     |corpora fetch synthetic|corpora show synthetic"""
 
 

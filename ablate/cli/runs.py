@@ -60,6 +60,7 @@ def list_runs(
     ] = None,
     results: options.Results = options.RESULTS,
     as_json: options.AsJson = False,
+    plugins: options.Plugins = None,
 ) -> None:
     """List stored runs with status, BLEU and size.
 
@@ -142,6 +143,7 @@ def collect_garbage(
     ],
     results: options.Results = options.RESULTS,
     as_json: options.AsJson = False,
+    plugins: options.Plugins = None,
     is_confirmed: Yes = False,
 ) -> None:
     """Remove the runs that none of the experiments needs.
@@ -174,6 +176,7 @@ def archive_runs(
     ] = "translations",
     results: options.Results = options.RESULTS,
     as_json: options.AsJson = False,
+    plugins: options.Plugins = None,
 ) -> None:
     """Write the runs of experiments into one file, to keep or to publish.
 
