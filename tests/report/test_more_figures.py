@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sacrebleu
+from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from ablate.analysis.measures import Sentences
@@ -28,7 +29,7 @@ from ablate.report.figures import (
 )
 from ablate.report.figures.costs import pareto_front
 from ablate.report.figures.lengths import bins_of
-from ablate.report.figures.style import COLOURS
+from ablate.report.figures.style import COLOURS, set_up_lines
 from ablate.report.results import Results
 from tests.report import made_up
 from tests.report.test_figures import drawn, saved, texts, write_curve
@@ -152,6 +153,14 @@ def test_beside_a_diverged_baseline_there_are_seeds_alone(
     axes = drawing.figure.axes[0]
     assert [text.get_text().strip() for text in axes.texts] == ["the baseline diverged"] * 3
     assert [line.get_marker() for line in axes.get_lines()] == ["None"], "the line at 0"
+
+
+@pytest.mark.parametrize("n_rows", [6, 60])
+def test_what_is_higher_than_a_screen_has_its_scale_above_too(n_rows: int) -> None:
+    axes = Figure().subplots()
+    set_up_lines(axes, [str(row) for row in range(n_rows)], band=None)
+    assert axes.xaxis.get_tick_params()["labelbottom"]
+    assert axes.xaxis.get_tick_params()["labeltop"] is (n_rows > 6)
 
 
 def test_nothing_is_drawn_of_nothing(experiment: Experiment, results: Results) -> None:

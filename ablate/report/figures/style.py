@@ -30,6 +30,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.5, 1.5, 1.5)))
 
 PANELS_PER_LINE = 5  # of figures with a panel for every row
+_LINES_OF_A_SCREEN = 40  # of what has more the scale stands above too
 
 # for characters that matplotlib's own font has not; those that are installed are used
 _FURTHER_FAMILIES = (
@@ -104,6 +105,8 @@ def set_up_lines(axes: Axes, names: Sequence[str], band: float | None) -> None:
     axes.set_yticks(range(len(names)), names)
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.set_ylim(len(names) - 0.4, -0.6)
+    if len(names) > _LINES_OF_A_SCREEN:
+        axes.tick_params(axis="x", top=True, labeltop=True)
     axes.spines["left"].set_visible(False)
     draw_grid(axes, "x")
 
