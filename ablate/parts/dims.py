@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import (
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from torch import Tensor
 
 from ablate.registry import AddedOption, Frozen
@@ -63,7 +70,7 @@ class Dropout(Frozen):
     """Dropout rates during training, one for each location where dropout acts.
 
     Values that are not dropped are scaled up so that the expectation is unchanged, except where a
-    layer is dropped.
+    layer is dropped. A form whose rate is 0 changes nothing, and is read as the default.
 
     Attributes:
         word: whole words, before positions are added.
@@ -96,6 +103,13 @@ class Dropout(Frozen):
     )
     activation: Rate = 0.0
     layer: Rate = 0.0
+
+    @field_validator("word_form", "head_form")
+    @classmethod
+    def _default_without_rate(cls, form: str, info: ValidationInfo) -> str:
+        name = info.field_name or ""
+        rate = info.data.get(name.removesuffix("_form"))
+        return form if rate else cls.model_fields[name].default
 
 
 Side = Literal["encoder", "decoder"]

@@ -69,12 +69,15 @@ def test_every_value_counts(path: tuple[str, ...]) -> None:
     if path == ("training", "precision"):
         assert name(PLAIN, "bf16") != name(PLAIN, "fp32")
         return
-    value: Any = PLAIN
+    before = PLAIN
+    if "dropout" in path and path[-1].endswith("_form"):  # counts if something is dropped
+        before = changed(PLAIN, (*path[:-1], path[-1].removesuffix("_form")), 0.1)
+    value: Any = before
     for step in path:
         value = value[step]
     actual = None
     for other in others(value):
-        plain = changed(PLAIN, path, other)
+        plain = changed(before, path, other)
         if path[-1] == "name":  # of another part, no option survives
             plain = changed(PLAIN, path[:-1], {"name": other})
         try:
@@ -84,8 +87,8 @@ def test_every_value_counts(path: tuple[str, ...]) -> None:
         if type(other) is type(value) or path[-1] != "name":
             break
     assert actual is not None
-    assert actual != RUN
-    assert identity(actual, "content", "fp32") != name(PLAIN)
+    assert actual != RunSpec.model_validate(before)
+    assert identity(actual, "content", "fp32") != name(before)
 
 
 def test_one_run_has_one_name_however_it_is_spelled() -> None:
@@ -161,9 +164,13 @@ def test_the_neutral_value_of_an_added_option_is_its_default() -> None:
         ("model.position", {"name": "sinusoidal"}, {"first": 2}),
         ("training.schedule", {"name": "inverse_sqrt"}, {"delay": 1}),
         ("decoding", {"name": "beam"}, {"penalty_form": "power"}),
-        ("model.dropout", {"word_form": "token"}, {"word_form": "unknown"}),
-        ("model.dropout", {"head_form": "independent"}, {"head_form": "drophead"}),
-        ("model.decoder", {}, {"dropout": {"head_form": "drophead"}}),
+        ("model.dropout", {"word": 0.1, "word_form": "token"}, {"word_form": "unknown"}),
+        ("model.dropout", {"head": 0.1, "head_form": "independent"}, {"head_form": "drophead"}),
+        (
+            "model.decoder",
+            {"dropout": {"head": 0.1}},
+            {"dropout": {"head": 0.1, "head_form": "drophead"}},
+        ),
     ],
 )
 def test_an_option_that_came_later_counts_where_it_makes_a_difference(
@@ -173,4 +180,5 @@ def test_an_option_that_came_later_counts_where_it_makes_a_difference(
     without = name(changed(PLAIN, steps, neutral))
     assert name(changed(PLAIN, steps, neutral | other)) != without
     if path == "model.dropout":
-        assert without == name(PLAIN)
+        rate = {key: value for key, value in neutral.items() if not key.endswith("_form")}
+        assert without == name(changed(PLAIN, steps, rate))
