@@ -44,7 +44,7 @@ class ElementDropout(nn.Dropout):
 class WordDropout(nn.Module):
     """Embeds tokens and, in training, drops words in one of the forms of `Dropout.word_form`.
 
-    Padding stays. ``unknown`` and ``pad`` are ids.
+    Padding never becomes the unknown word. ``unknown`` and ``pad`` are ids.
     """
 
     def __init__(self, dropout: Dropout, *, unknown: int, pad: int) -> None:

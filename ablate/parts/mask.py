@@ -129,7 +129,8 @@ class LocalGlobal(Local):
 
     Args:
         window: the largest distance, in tokens, on either side, in layers with a window.
-        every: n; 2 in Gemma 2, 6 in Gemma 3.
+        every: n; 2 in Gemma 2, 6 in Gemma 3. If a stack has fewer layers, all of them have a
+            window, as with `local`.
     """
 
     def __init__(

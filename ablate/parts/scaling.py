@@ -176,7 +176,8 @@ class LayerQKNorm(Scaling):
     """LayerNorm of queries and of keys over d_k, with gains that all heads share, then `sqrt_dk`.
 
     Args:
-        bias: whether the two norms have a bias; ViT-22B has none.
+        bias: whether the two norms have a bias. Those of ViT-22B have none, and do not subtract
+            the mean, as in `rms_qk_norm`.
     """
 
     def __init__(self, dims: Dims, *, bias: bool = True) -> None:

@@ -171,7 +171,8 @@ class RotaryNope(Rotary):
     """Rotary; every n-th layer has no position.
 
     Args:
-        every: n; 4 in Llama 4 and SmolLM3.
+        every: n; 4 in Llama 4 and SmolLM3. If a stack has fewer layers, all of them rotate, as
+            with `rotary`.
         base: as in `rotary`.
         layout: as in `rotary`.
     """
