@@ -22,7 +22,7 @@ from ablate.analysis.summary import TRAIN_FLOPS, Records
 from ablate.config import Experiment, Row
 from ablate.config.rows import labels
 from ablate.report import columns
-from ablate.report.columns import DIVERGED, Block
+from ablate.report.columns import APART, DIVERGED, SMALL, Block
 from ablate.report.footnotes import MARKED, footnotes
 from ablate.report.results import TRAIN_SPEED, Results
 from ablate.report.table import Cell, Column, Footnote, Line, Table
@@ -46,7 +46,7 @@ _SYMBOLS = {  # as the paper calls them, and in its order
     "training.steps": "steps",
 }
 _LETTER = re.compile(r"([A-Z])(?=[ :])")
-_OWN_NOTES = ("intervals", "verdict", "new sentences", "columns", "‡", DIVERGED)
+_OWN_NOTES = ("intervals", "verdict", "new sentences", "columns", APART, SMALL, DIVERGED)
 FALSE_IF_ADDED = 0.16
 """The share of tables with a false difference if seeds 4 to 10 are added one by one until a
 difference is significant, as simulated by ``benchmarks/table_errors.py``."""

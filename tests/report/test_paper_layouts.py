@@ -159,6 +159,21 @@ def test_what_a_row_had_more_of_is_explained_where_it_is_marked(
     assert any(cell.mark == "¶" for line in laid_out.lines for cell in line.cells) == is_marked
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_mark_of_verdicts_is_not_explained_where_no_verdict_stands(
+    layout: Layout, tmp_path: Path
+) -> None:
+    experiment = made_up.experiment(tmp_path, MIXED)
+    records = made_up.records(experiment)
+    for seed in experiment.seeds:  # better, by less than is negligible
+        records["learned", seed]["test"]["test"]["bleu"] = 40.9 + seed / 100
+        records["one", seed]["test"]["test"]["bleu"] = 40.0 + seed / 9
+        records["baseline", seed]["test"]["test"]["bleu"] = 40.0 + seed / 50
+    ours, theirs = (tabulate(experiment, records, layout=each) for each in ("ours", layout))
+    assert "°" in made_up.notes(ours)
+    assert "°" not in made_up.notes(theirs)
+
+
 def test_steps_per_second_follow_from_tokens(narang: Table) -> None:
     summary = narang.lines[2].summary
     speed = summary.speeds["speed.train_target_tokens_per_second"].value
