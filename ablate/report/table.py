@@ -141,11 +141,11 @@ def aligned(cells: Sequence[Cell], *, has_asides: bool = True) -> list[str]:
 def chosen(table: Table, names: Sequence[str]) -> Table:
     """Return a table with some columns of both blocks in one, in the order of the table.
 
-    The names are ``all``; ``compact``, what a paper has room for; or headers, with or without their
-    second line, in lower case and with underscores for what is no letter or digit. The names of the
-    rows and what they change are always shown.
+    The names are ``all``; ``compact``, what a paper has room for, of contexts all; or headers, with
+    or without their second line, in lower case and with underscores for what is no letter or digit.
+    The names of the rows and what they change are always shown.
     """
-    if list(names) == [ALL]:
+    if list(names) == [ALL] or (table.contexts is not None and list(names) == [COMPACT]):
         return table
     joined = table
     if table.more is not None:  # its columns beside the others

@@ -321,6 +321,12 @@ def test_every_format_for_readers_has_all_contexts(spec: Path, form: str) -> Non
         assert not re.search("[↑↓τ]", re.sub(r"(?m)^%.*$", "", text))
 
 
+@pytest.mark.parametrize("form", ["terminal", "markdown"])
+def test_the_few_columns_of_a_paper_are_all_of_an_overview(form: str, spec: Path) -> None:
+    table = reported(spec).table
+    assert render(table, form, columns=["compact"]) == render(table, form)
+
+
 def test_the_example_of_a_program_reads_the_verdicts_of_every_context(spec: Path) -> None:
     path = Path(__file__).parents[2] / "examples" / "verdicts.py"
     verdicts = runpy.run_path(str(path))["verdicts"]

@@ -48,8 +48,7 @@ class TableFormat(ABC):
 
     def selected(self, table: Table) -> Table:
         """Return ``table`` with the columns that are asked for."""
-        has_own = table.is_of_paper or table.contexts is not None
-        if has_own and self.columns == [self.default_columns]:
+        if table.is_of_paper and self.columns == [self.default_columns]:
             return table  # its layout has chosen them
         return chosen(table, self.columns)
 
