@@ -16,6 +16,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from ablate import config
+from ablate.api.metrics import scored
 from ablate.api.selection import Records, RunLookup, Selection, key_of, stored
 from ablate.report import Table
 from ablate.report.looks import judge
@@ -33,12 +34,15 @@ _LOOKS = TypeAdapter(Looks)
 def at_look(selection: Selection, lookup: RunLookup) -> Selection:
     """Return a selection with the runs that its present look needs, and that earlier ones had.
 
-    That of an experiment without looks stays as it is.
+    That of an experiment without looks stays as it is. Rows are judged by the BLEU of the table,
+    with the tokenizer that the experiment names; errors are those of `scored`.
     """
     experiment = selection.experiment
     if not experiment.looks:
         return selection
-    looks = judge(experiment, stored(selection, lookup))
+    bleu = [metric for metric in experiment.metrics if metric.name == "bleu"]
+    records = scored(stored(selection, lookup), selection.corpus, bleu, lookup.store)
+    looks = judge(experiment, records)
     needed = {(row, seed) for row, n in looks.n_seeds.items() for seed in experiment.seeds[:n]}
     runs, tabulated = (
         tuple(run for run in of if key_of(run) in needed)

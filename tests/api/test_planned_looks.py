@@ -67,6 +67,16 @@ def test_mistakes_are_named_at_their_place(tmp_path: Path, text: str, reason: st
         config.load(tmp_path / "x.yaml")
 
 
+def test_the_runs_that_follow_are_decided_by_the_bleu_of_the_table(file: Path) -> None:
+    made_up_runs.finish(file, file.parent / "results", has_files=True)
+    by_default = selected(file).looks.n_seeds
+    file.write_text(f"{LOOKS}metrics: [{{name: bleu, tokenize: char}}]\n", encoding="utf-8")
+    results = api.report(file, results=file.parent / "results").table.results
+    assert results is not None
+    assert "tok:char" in results.signatures["bleu"]
+    assert selected(file).looks.n_seeds == results.looks.n_seeds != by_default
+
+
 def test_the_runs_of_a_look_are_planned_and_those_of_later_ones_are_not(file: Path) -> None:
     assert n_runs(selected(file)) == {"baseline": 2, "none": 2, "rms": 2}
     assert n_runs(selected(file, seeds=(4, 5, 6))) == {"baseline": 3, "none": 3, "rms": 3}
