@@ -17,7 +17,7 @@ from ablate.gate.mean import MeanBlessing, MeanCheck
 from ablate.gate.reference import Reference
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-BLEU = {"measure": "test.test.bleu"}
+POINTS = {"measure": "test.test.points", "better": "higher", "min_effect": 1.5}
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def is_failed(check: MeanCheck, values: Any, new: Any, alpha: float) -> bool:
     reference = Reference(alpha=alpha, checks={"x": check.model_copy(update={"blessed": bounds})})
     seeds = (101, 102, 103) if isinstance(check, Statistical) else (1, 2, 3)
     records = {
-        ("baseline", seed): {"status": "done", "test": {"test": {"bleu": float(value)}}}
+        ("baseline", seed): {"status": "done", "test": {"test": {"points": float(value)}}}
         for seed, value in zip(seeds, new, strict=True)
     }
     (verdict,) = reference.judge(Evidence(records, {}), seeds)
@@ -64,7 +64,7 @@ def is_failed(check: MeanCheck, values: Any, new: Any, alpha: float) -> bool:
 def test_simulations_agree_with_the_checks(
     benchmark: dict[str, Any], kind: type[MeanCheck]
 ) -> None:
-    check = kind.model_validate(BLEU)
+    check = kind.model_validate(POINTS)
     setting = benchmark["Setting"](check.kind, 0.45)
     alpha = setting.promise.alpha
     drawn = benchmark["draws"](setting, np.random.default_rng(3), 150)

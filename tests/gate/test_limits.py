@@ -76,6 +76,9 @@ def test_a_score_that_0_would_pass_blesses_nothing() -> None:
     low = evidence({"baseline": [0.0, 0.17, 0.0, 0.0, 0.1, 0.2, 0.0]})
     with pytest.raises(UnfitError, match=r"bleu is 0\.0671, so low that a model which translates"):
         blessed(low, SEVEN, bleu=BLEU)
+    again = runs([0.5, 0.2, 0.1, 0.3, 0.2], [0.7, 0.4, 0.3, 0.5, 0.4])
+    with pytest.raises(UnfitError, match=r"bleu is 0\.267, so low that a model which translates"):
+        blessed(again, range(1, 6), bleu=PAIRED)
 
 
 def test_the_limits_are_the_product_that_a_blessing_writes_down() -> None:

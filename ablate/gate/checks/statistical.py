@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from ablate.analysis.measures import SCORES
 from ablate.analysis.statistics import Estimate
 from ablate.gate.check import Context
-from ablate.gate.evidence import Evidence, UnfitError, to_scale, values_so_far
+from ablate.gate.evidence import Evidence, UnfitError, values_so_far
 from ablate.gate.mean import MeanBlessing, MeanCheck
 from ablate.gate.tolerance import Promise, ReferenceSample
 from ablate.wording import seeds_named
@@ -38,13 +37,7 @@ class Statistical(MeanCheck):
 
     def bless(self, evidence: Evidence, context: Context) -> MeanBlessing:
         values = evidence.values(self.row, self.measure, context.seeds)
-        blessing = self.blessing(context.seeds, values, context.alpha)
-        if self.measure.rpartition(".")[2] in SCORES and blessing.lowest <= 0:
-            raise UnfitError(
-                f"{self.measure} is {to_scale(blessing.value, blessing.std)}, so low that a model "
-                "which translates nothing would pass; train for longer, or check another measure"
-            )
-        return blessing
+        return self.blessing(context.seeds, values, context.alpha)
 
     def blessing(
         self, seeds: tuple[int, ...], values: tuple[float, ...], alpha: float
