@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from ablate.analysis.measures import direction
+from ablate.analysis.measures import SCORES, direction
 from ablate.analysis.summary import is_measured_once
 from ablate.gate.evidence import Evidence, UnfitError, to_scale
 from ablate.registry import Frozen
@@ -284,6 +284,11 @@ class Directed(Check):
     @property
     def is_higher_better(self) -> bool:
         return (self.better or direction(self.measure)) == "higher"
+
+    @property
+    def is_score(self) -> bool:
+        """Whether 0 is the worst value, which a model that translates nothing has."""
+        return self.measure.rpartition(".")[2] in SCORES
 
 
 def rounded(value: float) -> float:

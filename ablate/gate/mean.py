@@ -9,7 +9,6 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
-from ablate.analysis.measures import SCORES
 from ablate.analysis.statistics import Estimate
 from ablate.gate import tolerance
 from ablate.gate.check import (
@@ -99,7 +98,7 @@ class MeanCheck(Directed):
             text = f"{counted(sample.n, 'seed')} with a std of {to_scale(sample.std, sample.std)}"
             raise self._too_weak(text, sample.std, sample.n, promise)
         low, high = self.limits(sample, promise)
-        if self.measure.rpartition(".")[2] in SCORES and low <= 0:
+        if self.is_score and low <= 0:
             raise UnfitError(
                 f"{self.measure} is {to_scale(sample.mean, sample.std)}, so low that a model "
                 "which translates nothing would pass; train for longer, or check another measure"

@@ -366,7 +366,7 @@ def _worse(seeds: int = 3, margin: float = 3.0, claim: Any = "worse", **terms: A
         (_worse(claim="near", margin=20.0), _worse(claim="near", margin=19.0), []),
         (
             _worse(claim="near", margin=20.0),
-            _worse(claim="near", margin=21.0),
+            _worse(claim="near", margin=20.5),
             ["margin would rise from"],
         ),
         (_worse(seeds=6), _worse(), ["fewer seeds, from 6 to 3"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from scipy import stats
 
 from ablate.gate.checks.finding import FindingCheck
 from ablate.gate.evidence import UnfitError
-from tests.gate.made_up import CONFIRMED, WORSE, blessed, evidence, verdict
+from tests.gate.made_up import CONFIRMED, WORSE, blessed, evidence, failure_of, verdict
 from tests.gate.test_limits import blessing_of, pairs
 
 
@@ -76,3 +77,16 @@ def test_a_divergence_that_shows_nothing_is_refused(
     check = WORSE.model_copy(update={"claim": claim})
     with pytest.raises(UnfitError, match="with seed 1 diverged: a reason"):
         blessed(evidence(bleu), claim=check)
+
+
+def test_rows_that_translate_nothing_are_near_each_other_without_showing_it() -> None:
+    """As in a table, whose verdict "no difference" takes a baseline with something to lose."""
+    near = WORSE.model_copy(update={"claim": "near", "margin": 2.0})
+    dead = evidence({"baseline": [0.0, 0.1, 0.0], "none": [0.0, 0.0, 0.1]})
+    reason = r"baseline has 0\.03 in test\.test\.bleu, below 2 times the margin"
+    with pytest.raises(UnfitError, match=reason):
+        blessed(dead, near=near)
+    reference = blessed(evidence({"baseline": [4.0] * 3, "none": [4.0, 4.1, 3.9]}), near=near)
+    assert re.match(reason, failure_of(reference, dead))
+    loss = FindingCheck(row="none", measure="dev.nll", claim="near", margin=60.0)
+    assert blessing_of(blessed(evidence({"baseline": [1.0] * 3, "none": [1.0] * 3}), nll=loss))

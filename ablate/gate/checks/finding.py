@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, model_validator
 
+from ablate.analysis.measures import FLOOR
 from ablate.analysis.statistics import Estimate, Interval, paired_differences, t_quantile
 from ablate.analysis.summary import summarise
 from ablate.gate.check import Blessing, Context, Directed, Loosening, Result, Text, rounded
@@ -154,6 +155,11 @@ class FindingCheck(Directed):
         for name in self.rows:
             evidence.summary(name, seeds, diverged.__contains__)
         ours, theirs = (measured(summary, self.measure) for summary in summaries)
+        if self.claim == "near" and self.is_score and theirs and theirs.mean < FLOOR * self.margin:
+            raise UnfitError(
+                f"{self.against} has {to_scale(theirs.mean, self.margin)} in {self.measure}, below "
+                f"{FLOOR} times the margin, so that a row which translates nothing could be near it"
+            )
         pairs = paired_differences(ours.values, theirs.values) if ours and theirs else {}
         return self._effect(Estimate(pairs) if pairs else None, diverged)
 
