@@ -322,6 +322,24 @@ def test_a_claim_takes_the_fewest_seeds_with_which_it_is_shown_again() -> None:
         blessed(pairs(differences), worse=check(seeds=seeds - 1))
 
 
+@pytest.mark.parametrize(
+    ("claim", "margin", "ways"),
+    [
+        ("worse", 0.2, r", or a smaller margin"),
+        ("near", 1.9, r", or a larger margin"),
+        ("worse", 0.0, ""),
+    ],
+)
+def test_a_claim_that_is_hardly_shown_again_says_which_margin_would_do(
+    claim: Any, margin: float, ways: str
+) -> None:
+    """None is smaller than 0."""
+    check = WORSE.model_copy(update={"claim": claim, "margin": margin})
+    runs = pairs([-0.5, -1.8, -0.7, -1.2, -0.4, -1.3])
+    with pytest.raises(UnfitError, match=rf"it takes gates of \d+ seeds \(seeds: \d+\){ways}$"):
+        blessed(runs, range(1, 7), claim=check)
+
+
 def test_an_effect_without_spread_is_written_in_full() -> None:
     exact = -3.625 - 2.0**-20  # a difference of bits
     reference = blessed(pairs([exact] * 3), worse=WORSE)

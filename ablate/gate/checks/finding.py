@@ -213,7 +213,8 @@ class FindingCheck(Directed):
         more = range(self.seeds + 1, _MOST_SEEDS)
         enough = (n for n in more if self._replication(differences, n) >= MIN_REPLICATION)
         ways = [f"gates of {n} seeds (seeds: {n})" for n in islice(enough, 1)]
-        ways += ["a smaller margin"] if self.claim != "near" else []
+        if self.margin:
+            ways.append(f"a {'larger' if self.claim == 'near' else 'smaller'} margin")
         it_takes = f"; it takes {', or '.join(ways)}" if ways else ""
         return f"{self._again(differences)}, and {percentage(MIN_REPLICATION)} is asked{it_takes}"
 
