@@ -150,6 +150,11 @@ class Reference(Head):
         for name, check in self.checks.items():
             if self.blessed is None:
                 yield ("checks", name), "has not been blessed; bless the reference (--bless)"
+            elif check.blessed and name not in self.blessed.checks:
+                yield (
+                    ("checks", name),
+                    (f"was blessed in another reference, or by another name; {BLESS_AGAIN}"),
+                )
             else:
                 yield from check.flaws(name, self.alpha_each)
 

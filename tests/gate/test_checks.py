@@ -319,9 +319,23 @@ def test_what_was_edited_by_hand_is_found(
 
 def test_a_check_that_was_dropped_by_hand_is_found(bleu: Reference) -> None:
     other = blessed(evidence({"baseline": [41.0]}, [7.0, 6.9, 6.8]), [1], losses=LOSSES)
-    left = other.model_copy(update={"blessed": bleu.blessed})
+    assert bleu.blessed is not None
+    both = bleu.blessed.model_copy(update={"checks": ("bleu", "losses")})
+    left = other.model_copy(update={"blessed": both})
     assert [reason for _, reason in left.flaws()] == [
         "the check 'bleu' has been dropped since it was blessed; bless the reference again"
+    ]
+
+
+def test_a_check_that_another_reference_has_blessed_is_not_judged(bleu: Reference) -> None:
+    """Its values are of other runs, of which this reference knows neither spec nor machine."""
+    other = blessed(evidence(CONFIRMED), worse=WORSE)
+    both = bleu.model_copy(update={"checks": {**bleu.checks, **other.checks}})
+    assert list(both.flaws()) == [
+        (
+            ("checks", "worse"),
+            "was blessed in another reference, or by another name; bless the reference again",
+        )
     ]
 
 
