@@ -219,6 +219,22 @@ def test_on_another_machine_the_relative_difference_decides(off: float, passes: 
         assert judged.passed == passes, f"step {step + 1}"
 
 
+@pytest.mark.parametrize("measure", ["params.total", "flops.train_per_target_token"])
+def test_a_count_is_the_same_on_another_machine(measure: str) -> None:
+    """The bias of a small norm is less than 0.03% of a model."""
+    section, name = measure.split(".")
+
+    def counted(number: int, **machine: Any) -> Evidence:
+        ((key, record),) = evidence({"baseline": [41.0]}, **machine).records.items()
+        return Evidence({key: {**record, section: {name: number}}}, {})
+
+    reference = blessed(counted(273_728), [1], size=Exact(measure=measure))
+    assert "every kind of machine" in blessing_of(reference).derived
+    judged = verdict(reference, counted(273_728, cpu="Abacus 10"))
+    assert (judged.passed, judged.tolerance) == (True, "bit for bit")
+    assert "273792.0" in failure_of(reference, counted(273_792, cpu="Abacus 10"))
+
+
 def test_the_largest_relative_difference_is_compared_on_another_machine() -> None:
     reference = blessed(evidence({"baseline": [41.0]}, [7.0, 6.9, 6.8]), [1], losses=LOSSES)
     for off in ([7.0001, 6.9, 7.5], [7.5, 6.9, 6.8001], [7.0001, math.nan, 6.8]):
