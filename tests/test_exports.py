@@ -285,7 +285,8 @@ def test_wandb_reads_back_what_was_exported(store: Store, monkeypatch: pytest.Mo
         for r in records
         if r.HasField("history")
     ]
-    assert [{k: v for k, v in row.items() if k[0] != "_"} for row in history] == VALUES
+    timed = [{**of_step, "seconds": s} for of_step, s in zip(VALUES, (0.25, 0.5), strict=True)]
+    assert [{k: v for k, v in row.items() if k[0] != "_"} for row in history] == timed
     assert [row["_step"] for row in history] == [1, 2]
     summary = {
         ".".join([item.key, *item.nested_key]).strip("."): json.loads(item.value_json)

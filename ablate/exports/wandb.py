@@ -49,7 +49,7 @@ class WeightsAndBiases(Exporter):
             settings=_SETTINGS,
         )
         for point in run.curve:
-            wandb_run.log(dict(point.values), step=point.step)
+            wandb_run.log({**point.values, "seconds": point.seconds}, step=point.step)
         wandb_run.summary.update(dict(run.final))
         written = Path(wandb_run.dir).parent
         wandb_run.finish()
