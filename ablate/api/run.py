@@ -62,7 +62,7 @@ def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] 
     is_written = _write(table, folder, with_figures=options.figures, is_new=is_new)
     with suppress(StoreError):  # the table was printed all the same
         note_look(selection, table, store.results)
-    if table.trial:
+    if table.trial and is_written:
         print_remark(f"a trial, not the whole experiment: its tables are in {folder}")
     is_done = all(records[key_of(run)]["status"] == "done" for run in selection.runs)
     exit_status = 0 if is_done and is_written else RunError.exit_status

@@ -64,6 +64,18 @@ def test_a_trial_leaves_the_table_of_the_whole_experiment(
     )
 
 
+def test_no_folder_is_named_for_tables_that_cannot_be_written(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finish(path, Path("results"), (STEPS,))
+    Path("results/pe").mkdir()
+    Path("results/pe/trials").touch()  # where a folder would have to be
+    assert run(path, STEPS).exit_status == 1
+    error = capsys.readouterr().err
+    assert "the table is printed, but not kept" in error
+    assert "its tables are in" not in error
+
+
 def test_a_damaged_run_of_a_baseline_that_is_not_asked_for_stays(path: Path) -> None:
     store = Store(Path("results"))
     selection = finish(path, store.results)
