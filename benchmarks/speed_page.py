@@ -24,8 +24,8 @@ from ablate.store import write_whole
 Json = dict[str, Any]
 MakeLines = Callable[[Json], Iterator[str]]
 
-FORMER_ENGINES = {"split": "data_parallel"}
-"""Names that engines have now, by those in older records."""
+FORMER_NAMES = {"split": "data_parallel", "laptop": "laptop_500"}
+"""Names that an engine and a preset have now, by those that they had before 1.0."""
 
 INTRODUCTION = """\
 # Speed
@@ -279,8 +279,7 @@ def profile(record: Json) -> Iterator[str]:
     seconds, floor = record["seconds_per_step"], record["floor_seconds"]
     settings, times = record["settings"], record["times_the_floor"]
     workers = next(f"{name}: {settings[name]}" for name in ("cores", "threads") if name in settings)
-    engine = FORMER_ENGINES.get(record["engine"], record["engine"])
-    yield f"`{engine}`, {record['precision']}, {workers},"
+    yield f"`{_name_now(record, 'engine')}`, {record['precision']}, {workers},"
     yield f"{record['target_tokens_per_step']:,.0f} target tokens per step. At the rate of large"
     yield f"matrix products its arithmetic would take {floor['arithmetic'] / seconds:.0%} of its"
     yield f"time, at the speed of a large copy its bytes {floor['memory'] / seconds:.0%}: a step"
@@ -329,7 +328,7 @@ def environments(record: Json) -> Iterator[str]:
 
 def parts(record: Json) -> Iterator[str]:
     """Yield what each part costs beside the preset's own."""
-    yield f"Beside the parts of `{record['preset']}`, as ratios; speeds are medians of"
+    yield f"Beside the parts of `{_name_now(record, 'preset')}`, as ratios; speeds are medians of"
     yield (
         f"{record['rounds']} rounds, with the middle half of them; memory is the peak of training."
     )
@@ -386,6 +385,11 @@ def texts(record: Json) -> Iterator[str]:
             f"{cold[key] / alone[key]:.2f}" for key in ("seconds", "cpu_seconds", "peak_mib")
         )
         yield f"| {int(n_pairs):,} | {ratios} | {warm['seconds']:.1f} | {warm['peak_mib']:,.0f} |"
+
+
+def _name_now(record: Json, key: str) -> str:
+    name: str = record[key]
+    return FORMER_NAMES.get(name, name) if record["versions"]["ablate"] == "0.1.0" else name
 
 
 def _spread(ratio: Json) -> str:
