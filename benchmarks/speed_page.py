@@ -130,7 +130,7 @@ def training() -> Iterator[str]:
 def decoding() -> Iterator[str]:
     """Yield a section for every race in decoding."""
     for machine, description in MACHINES.items():
-        yield section(f"Decoding, 5 beams{description}", "decoding_speed", "", sentences, machine)
+        yield section(f"Decoding, 5 beams{description}", "decoding_speed", "", race, machine)
 
 
 def profiles() -> Iterator[str]:
@@ -173,37 +173,27 @@ def section(title: str, script: str, flags: str, make_lines: MakeLines, kind: st
 
 
 def _machine(hardware: Json) -> str:
-    """Return the device, of a CPU with the widest instructions that it has for numbers."""
-    name, kind = hardware["device_name"], hardware["cpu_kind"]
-    return name if hardware["device"] == "cuda" else f"{name} ({kind.rpartition(', ')[2]})"
+    """Return the CPU, with the widest instructions that it has for numbers."""
+    return f"{hardware['device_name']} ({hardware['cpu_kind'].rpartition(', ')[2]})"
 
 
 def tokens(record: Json) -> Iterator[str]:
     """Yield the results of a race in training."""
-    yield from race(record, "target tokens/s")
-    if record["hardware"]["device"] == "cpu" and record["date"] < SPLIT_SINCE:
+    yield from race(record)
+    if record["date"] < SPLIT_SINCE:
         yield ""
         yield THREADS
 
 
-def sentences(record: Json) -> Iterator[str]:
-    """Yield the results of a race in decoding."""
-    return race(record, "sentences/s")
-
-
-def race(record: Json, unit: str) -> Iterator[str]:
-    """Yield a table of contenders."""
+def race(record: Json) -> Iterator[str]:
+    """Yield a table of contenders, and what is to be known of their race."""
     entries = {entry["name"]: entry for entry in record["contenders"]}
-    is_gpu = record["hardware"]["device"] == "cuda"  # of a CPU, ratios alone mean anything
-    title = "ours is so many times as fast (lowest to highest round)"
-    yield f"| | what | {title} |{f' {unit} |' if is_gpu else ''}"
-    yield f"|---|---|---:|{'---:|' if is_gpu else ''}"
+    yield "| | what | ours is so many times as fast (lowest to highest round) |"
+    yield "|---|---|---:|"
     for name, entry in entries.items():
-        rate = next(value for key, value in entry.items() if key.startswith("median_"))
         of_ours = entry["ours_over_it"]
         ratio = _failure(entry) if of_ours is None else "1" if name == OURS else _spread(of_ours)
-        cell = "" if rate is None else f"{rate:,.0f} "
-        yield f"| {name} | {entry['what']} | {ratio} |{f' {cell}|' if is_gpu else ''}"
+        yield f"| {name} | {entry['what']} | {ratio} |"
     if record.get("processes") != ONE_AT_A_TIME:
         yield ""
         yield ALIVE
