@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import runpy
-import sys
-from pathlib import Path
 from typing import Any
 
+import gate_errors
 import numpy as np
 import pytest
 
@@ -16,17 +14,7 @@ from ablate.gate.evidence import Evidence, UnfitError
 from ablate.gate.mean import MeanBlessing, MeanCheck
 from ablate.gate.reference import Reference
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 POINTS = {"measure": "test.test.points", "better": "higher", "min_effect": 1.5}
-
-
-@pytest.fixture(scope="module")
-def benchmark() -> dict[str, Any]:
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        return runpy.run_path(str(BENCHMARKS / "gate_errors.py"))
-    finally:
-        sys.path.remove(str(BENCHMARKS))
 
 
 def blessing(check: MeanCheck, values: tuple[float, ...], alpha: float) -> MeanBlessing:
@@ -61,16 +49,14 @@ def is_failed(check: MeanCheck, values: Any, new: Any, alpha: float) -> bool:
 
 
 @pytest.mark.parametrize("kind", [Statistical, Paired])
-def test_simulations_agree_with_the_checks(
-    benchmark: dict[str, Any], kind: type[MeanCheck]
-) -> None:
+def test_simulations_agree_with_the_checks(kind: type[MeanCheck]) -> None:
     check = kind.model_validate(POINTS)
-    setting = benchmark["Setting"](check.kind, 0.45)
+    setting = gate_errors.Setting(check.kind, 0.45)
     alpha = setting.promise.alpha
-    drawn = benchmark["draws"](setting, np.random.default_rng(3), 150)
-    sizes = benchmark["sizes_of"](setting, drawn.reference)
+    drawn = gate_errors.draws(setting, np.random.default_rng(3), 150)
+    sizes = gate_errors.sizes_of(setting, drawn.reference)
     new = drawn.unchanged - np.linspace(0, 3, 150)[:, None, None]
-    fails = benchmark["fails"](setting, drawn.reference, sizes, new)
+    fails = gate_errors.fails(setting, drawn.reference, sizes, new)
     outcomes = set()
     for values, n, gate, is_failure in zip(
         drawn.reference[:, 0], sizes, new[:, 0], fails, strict=True
