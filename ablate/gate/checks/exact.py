@@ -1,4 +1,4 @@
-"""The same numbers, bit for bit, on the same kind of machine."""
+"""The same numbers, bit for bit, on the same kind of machine; counts on every kind."""
 
 from __future__ import annotations
 
@@ -72,6 +72,11 @@ class Exact(Check):
         return self.steps or 1
 
     @property
+    def is_count(self) -> bool:
+        """Whether no rounding, and so no other kind of machine, can change the measure."""
+        return self.measure.partition(".")[0] in ("params", "flops")
+
+    @property
     def recorded_measure(self) -> str | None:
         return None if self.measure == LOSSES else self.measure
 
@@ -99,7 +104,9 @@ class Exact(Check):
         return ExactBlessing(
             seeds=seeds,
             values=tuple(tuple(value.hex() for value in of_seed) for of_seed in values),
-            derived="a run on the CPU repeats bit for bit on machines of one kind; on others, "
+            derived="what is counted is the same on every kind of machine"
+            if self.is_count
+            else "a run on the CPU repeats bit for bit on machines of one kind; on others, "
             f"whose rounding differs, each number must be within {self._rtol}",
             terms=self.terms(context.alpha),
         )
@@ -128,7 +135,7 @@ class Exact(Check):
             if measured.hex() != text
         ]
         machines = [machine(evidence.records[self.row, seed]) for seed in blessed.seeds]
-        others = [each for each in machines if each != context.machine]
+        others = [each for each in machines if each != context.machine and not self.is_count]
         if not others:
             if not differing:
                 return Result("the same", None)
