@@ -159,9 +159,9 @@ def main() -> int:
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     name = REAL if options.real else SYNTHETIC
-    output = RESULTS / ("sabotage_multi30k.json" if options.real else "sabotage.json")
-    output, all_expected = options.output or (None if options.only else output), True
-    outcomes = []
+    of_all = RESULTS / ("sabotage_multi30k.json" if options.real else "sabotage.json")
+    output = options.output or (None if options.only else of_all)
+    outcomes, all_expected = [], True
     for sabotage in SABOTAGES:
         if sabotage.only_of in ("", name) and (options.only or "") in sabotage.name:
             outcome = gated(sabotage, name)
