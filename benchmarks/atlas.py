@@ -106,8 +106,8 @@ class Atlas:
 
 
 def main() -> int:
-    """Write both files."""
-    ArgumentParser(description="Write experiments/atlas.yaml and atlas_tuned.yaml.").parse_args()
+    """Write all files."""
+    ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
     model = [slot for slot in PATHS if slot not in TUNED]
     parts = atlas(model)
     whole = Atlas({**parts.rows, **SEGMENTATIONS, **SEARCHES}, parts.left_out)

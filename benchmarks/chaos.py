@@ -10,7 +10,7 @@ without root a signal takes its place, and the record says so); files of the sto
 garbled; a second and a third call on the same folder. Then the experiment is run to its end
 undisturbed, and the round is lost
 
-- if that call fails, hangs or prints a traceback, or if any call before it did,
+- if that call fails, or any call hangs or prints a traceback,
 - if a number differs from those of an undisturbed experiment (speeds and memory only have to be
   there),
 - if a run that was finished and whole was made again,

@@ -11,8 +11,7 @@ and the gate are of three kinds.
 
 The simulations are done together, with the limits of `ablate.gate.tolerance`;
 `tests/gate/test_gate_errors.py` compares them with what the checks themselves say, one by one.
-Ends with 1 if a rate is not what is promised: of normal values, for standard deviations up to 0.45,
-which are those of Multi30k references (0.2 to 0.4 over 5 seeds).
+Ends with 1 if a rate is not what is promised: of normal values, for standard deviations up to 0.45.
 
 N simulations, C checks, M seeds at most.
 """

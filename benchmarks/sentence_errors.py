@@ -4,8 +4,8 @@
 
 Each simulation is a table of a baseline and 4 rows that do not differ from it, judged by the
 functions that `ablate report` calls. A difference has a standard deviation over seeds of 2 BLEU, of
-which 1.6 are the draw of the sentences, as measured in results/pe; a part of these is the same for
-all seeds. Ends with 1 if the intervals of all rows hold together in less than 92.5% of tables.
+which 1.6 are the draw of the sentences, as measured in results/pe_500; a part of these is the same
+for all seeds. Ends with 1 if the intervals of all rows hold together in less than 92.5% of tables.
 """
 
 from __future__ import annotations
