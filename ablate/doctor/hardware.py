@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import os
-import re
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -24,6 +25,13 @@ _LOW_GPU_MEMORY = 0.1  # share that is free
 _FIELDS = "uuid,name,driver_version,memory.total,memory.used,utilization.gpu,mig.mode.current"
 _PROCESS_FIELDS = "gpu_uuid,pid,used_memory,process_name"
 _LIMIT_S = 20
+_GROUP_FILES = (  # limit, use, and a file with the name of the cache in it that can be dropped
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    (
+        *("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),  # version 1
+        *("memory/memory.stat", "total_inactive_file"),
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -44,18 +52,18 @@ def cpu(_: Target) -> CheckResult:
     """Check the cores and the memory, and how busy others keep them."""
     n_cores, load = devices.n_cores(), os.getloadavg()[0]
     facts = provenance.hardware("cpu")
-    memory_gib = facts["memory_gib"]
+    memory_gib, free = memory(facts["memory_gib"])
     figures: dict[str, Figure] = {"cores": n_cores, "load": round(load, 2)}
     figures["memory_gib"] = memory_gib
     text = f"{n_cores} cores of {facts['cpu']}, {memory_gib:g} GiB of memory"
-    if (free := _free_gib()) is not None:
+    if free is not None:
         figures["free_gib"] = round(free, 1)
         text += f", {free:.1f} of them free"
         if free < _LOW_MEMORY_GIB:
             return warning(f"{text}; runs may end as oom: close what else is open", **figures)
     if load > _BUSY_CORES * n_cores:
         return warning(
-            f"{text}; but others keep {load:.1f} cores busy: speeds measured now are too low",
+            f"{text}; but a load of {load:.1f}: others compute, so that speeds are too low",
             **figures,
         )
     return ok(f"{text}; a load of {load:.1f}", **figures)
@@ -143,13 +151,24 @@ def _unused(cards: list[Gpu] | None) -> str:
     return f"; nvidia-smi lists {names}, but {reason}"
 
 
-def _free_gib() -> float | None:
-    """Return the memory that is available without swapping; None on systems other than Linux."""
+def memory(machine_gib: float) -> tuple[float, float | None]:
+    """Return the memory that this process may use, and what is free of it, in GiB.
+
+    It is that of the machine, or less by a control group. None on systems other than Linux.
+    """
     try:
-        found = re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text("ascii"))
-    except OSError:
-        return None
-    return int(found[1]) / 2**20 if found else None
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+        available_kib = dict(line.split(":") for line in lines)["MemAvailable"].split()[0]
+    except (OSError, LookupError):
+        return machine_gib, None
+    granted = [(machine_gib, int(available_kib) / 2**20)]
+    for group, (limit, use, stat, cache) in product(devices.control_groups(), _GROUP_FILES):
+        with suppress(OSError, ValueError, LookupError):  # of a group without a limit it is "max"
+            most, used = (int((group / name).read_text("ascii")) for name in (limit, use))
+            counts = dict(line.split() for line in (group / stat).read_text("ascii").splitlines())
+            granted.append((most / _GIB, (most - used + int(counts[cache])) / _GIB))
+    limits, free = zip(*granted, strict=True)
+    return round(min(limits), 1), min(free)
 
 
 def query_gpus() -> list[Gpu] | None:

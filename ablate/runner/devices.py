@@ -199,17 +199,23 @@ def n_cores() -> int:
 
 def _quota() -> float:
     """Return the cores that the control groups grant (version 2 or 1), infinite without a limit."""
-    limits, own = [float("inf")], "/"
-    with suppress(OSError):
-        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
-        own = next((line[3:] for line in lines if line.startswith("0::")), "/")
-    folder = _CGROUPS / own.lstrip("/")
-    for each in (folder, *folder.parents):
+    limits = [float("inf")]
+    for folder in control_groups():
         with suppress(OSError, ValueError):  # of a group without a limit it is "max"
-            quota, period = map(int, (each / "cpu.max").read_text(encoding="ascii").split())
+            quota, period = map(int, (folder / "cpu.max").read_text(encoding="ascii").split())
             limits.append(quota / period)
     with suppress(OSError):
         files = [_CGROUPS / "cpu" / f"cpu.cfs_{name}_us" for name in ("quota", "period")]
         quota, period = (int(file.read_text(encoding="ascii")) for file in files)
         limits += [quota / period] if quota > 0 else []
     return min(limits)
+
+
+def control_groups() -> tuple[Path, ...]:
+    """Return the folders of this process's control groups (version 2), the innermost first."""
+    own = "/"
+    with suppress(OSError):
+        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        own = next((line[3:] for line in lines if line.startswith("0::")), "/")
+    folder = _CGROUPS / own.lstrip("/")
+    return folder, *folder.parents

@@ -16,6 +16,7 @@ from ablate.doctor import hardware
 from ablate.doctor.hardware import Gpu
 from ablate.doctor.results import Target
 from ablate.runner import devices
+from ablate.runner.provenance import hardware as hardware_of
 
 GIB = 2**30
 CARD = Gpu("GPU-aa-bb", "NVIDIA H100", "550.54", 81_559, 0, 0, is_mig=False, processes=())
@@ -56,7 +57,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(hardware, "query_gpus", lambda: state.cards)
     monkeypatch.setattr(os, "getloadavg", lambda: (state.load, 0.0, 0.0))
     monkeypatch.setattr(devices, "n_cores", lambda: 4)
-    monkeypatch.setattr(hardware, "_free_gib", lambda: state.free_gib)
+    monkeypatch.setattr(hardware, "memory", lambda gib: (gib, state.free_gib))
     return state
 
 
@@ -64,7 +65,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     ("state", "outcome", "reason"),
     [
         ({}, "ok", "16.0 of them free"),
-        ({"load": 2.1}, "warning", "2.1 cores busy"),
+        ({"load": 2.1}, "warning", "a load of 2.1: others compute"),
         ({"free_gib": 1.0}, "warning", "oom"),
         ({"free_gib": None}, "ok", "a load of"),
     ],
@@ -79,10 +80,40 @@ def test_a_cpu_is_idle_with_free_memory_or_not(
     assert result.figures["cores"] == 4
 
 
+@pytest.mark.parametrize(
+    ("folder", "limit", "use", "cache"),
+    [
+        (".", "memory.max", "memory.current", "inactive_file"),
+        ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ],
+)
+def test_memory_is_what_the_control_group_grants(  # noqa: PLR0913 - fixtures are arguments
+    folder: str,
+    limit: str,
+    use: str,
+    cache: str,
+    target: Target,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    group = tmp_path / folder
+    group.mkdir(exist_ok=True)
+    monkeypatch.setattr(devices, "_CGROUPS", tmp_path)
+    (group / use).write_text(f"{3 * 2**30}\n")
+    (group / "memory.stat").write_text(f"anon 7\n{cache} {2**30}\n")
+    for no_limit in ("max", 2**62):
+        (group / limit).write_text(f"{no_limit}\n")
+        assert hardware.cpu(target).figures["memory_gib"] == hardware_of("cpu")["memory_gib"]
+    (group / limit).write_text(f"{7 * 2**29}\n")
+    result = hardware.cpu(target)
+    assert (result.figures["memory_gib"], result.figures["free_gib"]) == (3.5, 1.5)
+    assert "runs may end as oom" in result.sentence
+
+
 def test_linux_reports_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not Path("/proc/meminfo").exists() or (hardware._free_gib() or 0) > 0
+    assert not Path("/proc/meminfo").exists() or (hardware.memory(64.0)[1] or 0) > 0
     monkeypatch.setattr(hardware, "Path", lambda _: Path("/nonexistent"))
-    assert hardware._free_gib() is None
+    assert hardware.memory(64.0) == (64.0, None)
 
 
 @pytest.mark.parametrize(
