@@ -285,12 +285,9 @@ def conclusion(rows: Sequence[str], results: Mapping[str, Results], contexts: Co
         by_verdict = grouped((each, context) for context, each in judged.items() if each)
         if len(by_verdict) == 1 and None not in judged.values():
             whole.setdefault(next(iter(by_verdict)), []).append(row)
-        elif by_verdict:
-            parts = [
-                f"{words[each].removesuffix(' than the baseline')} in {and_list(names)}"
-                for each, names in by_verdict.items()
-            ]
-            mixed.append(f"{row_names([row])} is {and_list(parts)}")
+        lost = [context for context, each in results.items() if row in each.diverged]
+        elif by_verdict or lost:
+            mixed.append(row_names([row]) + _by_context(by_verdict, lost, words))
     every = "both" if len(results) == 2 else f"all {len(results)}"
     parts = []
     for each, names in whole.items():
@@ -299,13 +296,28 @@ def conclusion(rows: Sequence[str], results: Mapping[str, Results], contexts: Co
             text = "cannot be told from the baseline in any context"
         parts.append(f"{row_names(names, _MOST_NAMES)} {text}")
     if len(mixed) > _MOST_NAMES:
-        mixed = [f"{counted(len(mixed), 'row')} differ from context to context"]
+        mixed = [f"{counted(len(mixed), 'row')} differ from context to context or diverged"]
     parts += [*mixed, *_trends(contexts, band)]
     return f"By BLEU, {'; '.join(parts)}." if parts else "Too few runs are done: no verdicts yet."
 
 
 def _why_none(results: Mapping[str, Results]) -> str:
     """Return in one sentence why contexts have no verdicts; an empty text if they have."""
+def _by_context(
+    by_verdict: Mapping[Verdict, Sequence[str]],
+    lost: Sequence[str],
+    words: Mapping[Verdict, str],
+) -> str:
+    """Return in words what a row is in which contexts, and in which it diverged."""
+    parts = [
+        f"{words[each].removesuffix(' than the baseline')} in {and_list(names)}"
+        for each, names in by_verdict.items()
+    ]
+    text = f" is {and_list(parts)}" if parts else ""
+    comma = ", and" if parts else ""
+    return f"{text}{comma} diverged in {and_list(lost)}" if lost else text
+
+
     diverged = [name for name, each in results.items() if each.baseline.count("diverged")]
     if diverged:
         return f"The baseline diverged in {and_list(diverged)}: no verdicts over all contexts."

@@ -63,11 +63,11 @@ def finished(folder: Path, text: str = TEXT, with_files: str = "") -> Path:
     return path
 
 
-def end(folder: Path, row: str, status: str, seeds: Sequence[int]) -> None:
-    """Let runs of a row end without a result in the context ``middle``."""
+def end(folder: Path, row: str, status: str, seeds: Sequence[int], context: str = "middle") -> None:
+    """Let runs of a row end without a result in a context."""
     for path in folder.glob("results/runs/*/record.json"):
         record = json.loads(path.read_text(encoding="utf-8"))
-        known = record["experiment"].endswith("middle"), record["variant"], record["seed"]
+        known = record["experiment"].endswith(context), record["variant"], record["seed"]
         if known in {(True, row, seed) for seed in seeds}:
             bare = {k: v for k, v in record.items() if k not in ("digest", "test", "dev")}
             Store(folder / "results").save({**bare, "status": status, "error": "lost"})
@@ -255,7 +255,14 @@ def test_what_diverged_in_a_context_is_not_judged_over_all(tmp_path: Path) -> No
     }
     assert remarks == {"none": [], "rms": ["diverged with 1 of 3 seeds"]}
     assert panels["rms"].get_xlim()[0] > -10, "no mark counts 0 BLEU"
-    end(tmp_path, "rms", "failed", [1, 2, 3])
+    assert re.search(r"rms is .* in narrow and wide, and diverged in middle[;.]", table.conclusion)
+    for context in ("narrow", "wide"):
+        end(tmp_path, "rms", "diverged", [1], context)
+    assert re.search(
+        r" rms diverged in narrow, middle and wide[;.]", reported(spec).table.conclusion
+    )
+    for context in NAMES:
+        end(tmp_path, "rms", "failed", [1, 2, 3], context)
     end(tmp_path, "none", "failed", [1, 2, 3])
     end(tmp_path, "baseline", "diverged", [3])
     assert reported(spec).table.conclusion == (
