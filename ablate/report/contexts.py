@@ -229,9 +229,11 @@ def _footnotes(
     if looks:
         seeds = f"as many of each row as the looks of its context came to, {looks[-1]} at most"
     yield Footnote("seeds", seeds)
-    for name, each in results.items():
-        if signature := each.signatures.get("bleu"):
-            yield Footnote(f"BLEU, {name}", signature)
+    signatures = grouped((each.signatures.get("bleu"), name) for name, each in results.items())
+    for signature, names in signatures.items():
+        if signature:
+            where = "" if len(names) == len(results) else f", {and_list(names)}"
+            yield Footnote(f"{measure_name('bleu')}{where}", signature)
 
 
 def _of_mean(n: int, looks: Sequence[int]) -> str:
@@ -283,9 +285,9 @@ def conclusion(rows: Sequence[str], results: Mapping[str, Results], contexts: Co
     for row in rows:
         judged = {c: each.verdict(row, metric_of("bleu", each)) for c, each in results.items()}
         by_verdict = grouped((each, context) for context, each in judged.items() if each)
+        lost = [context for context, each in results.items() if row in each.diverged]
         if len(by_verdict) == 1 and None not in judged.values():
             whole.setdefault(next(iter(by_verdict)), []).append(row)
-        lost = [context for context, each in results.items() if row in each.diverged]
         elif by_verdict or lost:
             mixed.append(row_names([row]) + _by_context(by_verdict, lost, words))
     every = "both" if len(results) == 2 else f"all {len(results)}"
@@ -301,8 +303,6 @@ def conclusion(rows: Sequence[str], results: Mapping[str, Results], contexts: Co
     return f"By BLEU, {'; '.join(parts)}." if parts else "Too few runs are done: no verdicts yet."
 
 
-def _why_none(results: Mapping[str, Results]) -> str:
-    """Return in one sentence why contexts have no verdicts; an empty text if they have."""
 def _by_context(
     by_verdict: Mapping[Verdict, Sequence[str]],
     lost: Sequence[str],
@@ -318,6 +318,8 @@ def _by_context(
     return f"{text}{comma} diverged in {and_list(lost)}" if lost else text
 
 
+def _why_none(results: Mapping[str, Results]) -> str:
+    """Return in one sentence why contexts have no verdicts; an empty text if they have."""
     diverged = [name for name, each in results.items() if each.baseline.count("diverged")]
     if diverged:
         return f"The baseline diverged in {and_list(diverged)}: no verdicts over all contexts."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -183,6 +183,17 @@ def joined_changes(table: Table, most: int) -> Table:
     column = Column("", "changes", kind="change")
     columns = (table.columns[0], column, *table.columns[where[-1] + 1 :])
     return replace(table, columns=columns, lines=tuple(map(joined, table.lines)))
+
+
+def with_intervals(table: Table, indices: Iterable[int]) -> list[list[int]]:
+    """Return the ``indices`` of columns, each value with its interval."""
+    pairs: list[list[int]] = []
+    for at in indices:
+        if pairs and table.columns[at].key.startswith(f"{table.columns[pairs[-1][0]].key}."):
+            pairs[-1].append(at)
+        else:
+            pairs.append([at])
+    return pairs
 
 
 def _compact(table: Table) -> Table:

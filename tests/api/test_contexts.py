@@ -325,7 +325,20 @@ def test_every_format_for_readers_has_all_contexts(spec: Path, form: str) -> Non
         assert all(record["hash"] in text for record in outcome.records.values())
     if form == "latex":
         assert r"$\tau$" in text
-        assert not re.search("[↑↓τ]", re.sub(r"(?m)^%.*$", "", text))
+        printed = re.sub(r"(?m)^%.*$", "", text)
+        assert not re.search("[↑↓τ]", printed)
+        for label in ("contexts:", r"$\Delta$:", "mean:", "trend:", "BLEU:"):
+            assert printed.count(f"{label} ") == 1, "the signs of the columns are explained"
+        heads = [line for line in printed.splitlines() if r"$\Delta$BLEU" in line]
+        assert all(head.count(r"$\Delta$BLEU") <= head.count(r"of $\Delta$") for head in heads)
+
+
+def test_a_paper_explains_the_marks_of_some_contexts(tmp_path: Path) -> None:
+    spec = finished(tmp_path)
+    end(tmp_path, "rms", "diverged", [2])
+    printed = re.sub(r"(?m)^%.*$", "", render(reported(spec).table, "latex"))
+    assert r"\rlap{\S{}}" in printed
+    assert r"middle, \S{}: rms: a row with diverged seeds has no interval" in printed
 
 
 @pytest.mark.parametrize("form", ["terminal", "markdown"])

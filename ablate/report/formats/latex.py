@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ablate.report.columns import BEYOND
 from ablate.report.formats import TableFormat
-from ablate.report.table import COMPACT, Cell, Footnote, Table, joined_changes
+from ablate.report.table import COMPACT, Cell, Footnote, Table, joined_changes, with_intervals
 from ablate.report.values import MINUS, NOTHING, TIMES, measure_name
 
 _SPECIAL = {
@@ -63,6 +63,7 @@ _MARKS = ("†", "‡", "§", "¶", "°")
 # labels of the footnotes that are printed, besides the marks and the signatures of columns; the
 # others are comments in the file
 _SHORT = ("trial", "seeds added", "layout", "looks", "seed", "seeds", "BLEU", "published")
+_OF_CONTEXTS = ("contexts", "Δ", "mean", "trend")  # which explain the columns and their signs
 _TEXT_WIDTH = 345.0  # points: article in one column, the narrowest of the stock classes
 _DIGIT = 4.25  # points: the width of a digit of Computer Modern in \footnotesize, 8 points
 _GAP = 6.0  # points between two columns
@@ -146,14 +147,13 @@ def _fitting(table: Table) -> list[Table]:
     """Return the columns in grids that fit the text, estimated from above, with the rows' names."""
     texts = [at for at, column in enumerate(table.columns) if column.kind in ("row", "change")]
     grids, room = [texts], _TEXT_WIDTH - _NARROWEST * len(texts)
-    for at in range(len(table.columns)):
-        if at in texts:
-            continue
-        width = _width(table, at)
+    numbers = [at for at in range(len(table.columns)) if at not in texts]
+    for pair in with_intervals(table, numbers):
+        width = sum(_width(table, at) for at in pair)
         if width > room and len(grids[-1]) > 1:
             grids.append(texts[:1])
             room = _TEXT_WIDTH - _NARROWEST
-        grids[-1] = [*grids[-1], at]
+        grids[-1] = [*grids[-1], *pair]
         room -= width
     return [table.only(sorted(grid)) for grid in grids]
 
@@ -185,9 +185,10 @@ def _notes(table: Table) -> tuple[list[str], list[Footnote]]:
     signatures = table.results.signatures if table.results else {}
     signed = {measure_name(metric) for metric in signatures} & headers
     marks = {mark for cell in cells for mark in cell.mark}
-    printed_labels = {*_SHORT, *signed, *marks}
-    is_printed = {
-        note: note.label in printed_labels or (BEYOND in marks and BEYOND in note.text)
+    printed_labels = {*_SHORT, *_OF_CONTEXTS, *signed, *marks}
+    is_printed = {  # the label of some contexts is a list, as in `narrow, §`
+        note: bool(printed_labels & {*note.label.split(", ")})
+        or (BEYOND in marks and BEYOND in note.text)
         for note in table.footnotes
     }
     printed = [_note(note) for note in table.footnotes if is_printed[note]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -11,7 +11,7 @@ from rich.cells import cell_len, chop_cells
 from rich.style import Style
 
 from ablate.report.formats import TableFormat
-from ablate.report.table import FIRST_BELOW, Table, aligned, joined_changes
+from ablate.report.table import FIRST_BELOW, Table, aligned, joined_changes, with_intervals
 from ablate.wording import and_list, counted
 
 _GAP = "  "
@@ -78,24 +78,13 @@ def _fitting(table: Table, width: int | None) -> Iterator[_Grid]:
 def _packed(table: Table, width: int) -> Iterator[_Grid]:
     """Yield the columns in their order in as few grids as hold them, an interval by its value."""
     indices = [0]
-    for pair in _pairs(table, range(1, len(table.columns))):
+    for pair in with_intervals(table, range(1, len(table.columns))):
         grid = _Grid(table.only([*indices, *pair]), has_asides=False, fold=_FOLDS[0])
         if grid.width > width and len(indices) > 1:
             yield from _fitting(table.only(indices), width)
             indices = [0]
         indices += pair
     yield from _fitting(table.only(indices), width)
-
-
-def _pairs(table: Table, indices: Iterable[int]) -> list[list[int]]:
-    """Return columns, each value with its interval."""
-    pairs: list[list[int]] = []
-    for at in indices:
-        if pairs and table.columns[at].key.startswith(f"{table.columns[pairs[-1][0]].key}."):
-            pairs[-1].append(at)
-        else:
-            pairs.append([at])
-    return pairs
 
 
 @dataclass(frozen=True)
@@ -165,7 +154,7 @@ def _ever_narrower(table: Table) -> Iterator[_Grid]:
         highest = max(table.columns[at].rank for at in indices)
         going = {at for at in indices if table.columns[at].rank == highest}
         if going >= set(numbers):
-            going = set(chain(*_pairs(table, numbers)[1:][-1:]))  # the first number stays
+            going = set(chain(*with_intervals(table, numbers)[1:][-1:]))  # the first number stays
         if not going:
             break
         indices = [index for index in indices if index not in going]
