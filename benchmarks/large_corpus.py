@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -79,17 +78,12 @@ def _measure(kind: str, folder: Path, n_pairs: int) -> dict[str, float]:
     """Return the figures of a process, and print them."""
     cache = folder / "cache"
     environment = {**os.environ, "ABLATE_CACHE": str(cache), "PYTHONPATH": str(records.ROOT)}
-    command = [sys.executable, __file__, "--one", kind]
-    done = subprocess.run(
-        command, cwd=folder, env=environment, check=True, capture_output=True, text=True
-    )
-    figures: dict[str, float] = json.loads(done.stdout)
+    figures = records.in_a_process([__file__, "--one", kind], environment, folder)
     figures["cache_mib"] = sum(x.stat().st_size for x in cache.rglob("*") if x.is_file()) / 2**20
-    sys.stdout.write(
+    records.say(
         f"{n_pairs:9,} pairs, {kind:18} {figures['seconds']:7.1f} s {figures['cpu_seconds']:7.1f} "
-        f"CPU s {figures['peak_mib']:7.0f} MiB, cache {figures['cache_mib']:6.0f} MiB\n"
+        f"CPU s {figures['peak_mib']:7.0f} MiB, cache {figures['cache_mib']:6.0f} MiB"
     )
-    sys.stdout.flush()
     return figures
 
 

@@ -17,7 +17,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 from contextlib import closing
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from records import RESULTS, ROOT, origin, say, write
+from records import RESULTS, ROOT, in_a_process, origin, say, write
 
 from ablate import config
 from ablate.data.batches import Batches
@@ -93,13 +92,8 @@ def measured(n_batches: int) -> dict[str, float]:
 
 def _in_a_process(removed: tuple[str, ...], options: argparse.Namespace) -> dict[str, Any]:
     environment = {**os.environ, **devices.find("cpu")[0].environment()}
-    command = [sys.executable, __file__, "--batches", str(options.batches), "--one"]
     kept = {name: value for name, value in environment.items() if name not in removed}
-    done = subprocess.run(command, env=kept, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(done.stderr.strip())
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    return in_a_process([__file__, "--batches", str(options.batches), "--one"], kept)
 
 
 def _options() -> argparse.Namespace:

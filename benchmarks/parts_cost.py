@@ -18,7 +18,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from typing import Any
 
 import torch
 from presets import preset
-from records import RESULTS, origin, say, write
+from records import RESULTS, in_a_process, origin, say, write
 
 from ablate import measuring
 from ablate.data.prepare import prepare
@@ -103,19 +102,10 @@ def _fits(changes: Sequence[str], options: argparse.Namespace) -> bool:
 
 def in_a_fresh_process(row: Row, options: argparse.Namespace, *words: str) -> dict[str, Any]:
     """Measure a part in a fresh process."""
-    command = [sys.executable, __file__, "--preset", options.preset, "--device", options.device]
-    device = devices.find(options.device)[0]
-    done = subprocess.run(
-        [*command, "--rounds", str(options.rounds), "--one", json.dumps(row.changes), *words],
-        env={**os.environ, **device.environment()},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise SystemExit(f"{row.slot} {row.name}: {done.stderr.strip()}")
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    command = [__file__, "--preset", options.preset, "--device", options.device]
+    command += ["--rounds", str(options.rounds), "--one", json.dumps(row.changes), *words]
+    environment = devices.find(options.device)[0].environment()
+    return in_a_process(command, {**os.environ, **environment})
 
 
 @dataclass(frozen=True)

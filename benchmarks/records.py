@@ -1,11 +1,13 @@
-"""The provenance of a benchmark's numbers, in every record: date, machine, versions, command."""
+"""What scripts share: records with the provenance of their numbers, and processes of their own."""
 
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,34 @@ def write(file: Path, content: Mapping[str, Any]) -> None:
     """Write a record as JSON, and print its path."""
     write_whole(file, json.dumps(content, indent=1) + "\n")
     say(f"\n{file}")
+
+
+def in_a_process(
+    words: Sequence[str], environment: Mapping[str, str], cwd: Path | None = None
+) -> dict[str, Any]:
+    """Run Python with some words; return the JSON of its last line.
+
+    Raises:
+        SystemExit: if it fails, with its errors.
+    """
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"{shlex.join(words)}: {done.stderr.strip()}")
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def restart_with(environment: Mapping[str, str], words: Sequence[str] = sys.argv) -> None:
+    """Restart this process with the environment of a run, unless it has that already."""
+    if any(os.environ.get(name) != value for name, value in environment.items()):
+        os.execve(sys.executable, [sys.executable, *words], {**os.environ, **environment})
 
 
 def say(text: str, end: str = "\n") -> None:

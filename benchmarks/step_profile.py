@@ -20,7 +20,6 @@ Trains a preset with the engine and the precision that ``auto`` means here, and 
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import sys
 from collections.abc import Callable, Iterable
@@ -31,7 +30,7 @@ from typing import Any
 
 import torch
 from peers.race import PRESETS, prepared
-from records import RESULTS, origin, say, write
+from records import RESULTS, origin, restart_with, say, write
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
@@ -54,7 +53,7 @@ def main() -> int:
     """Measure, print and write the results; return the exit status."""
     options = _options()
     first_device = devices.find(options.device)[0]
-    _restart_with(first_device.environment())
+    restart_with(first_device.environment())
     torch.set_num_threads(1)  # as in a run, which gets cores, not threads
     device = torch.device(first_device.kind)
     if first_device.kind == "cuda":
@@ -207,12 +206,6 @@ def _longest(events: Iterable[Any], n_steps: int, *, is_cuda: bool) -> list[dict
 def _fastest(work: Callable[[], object], device: torch.device) -> float:
     work()
     return min(timed(work, device) for _ in range(5))
-
-
-def _restart_with(environment: dict[str, str]) -> None:
-    """Restart the process with the environment of a run, unless it has that already."""
-    if any(os.environ.get(name) != value for name, value in environment.items()):
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **environment})
 
 
 def _print(report: dict[str, Any]) -> None:

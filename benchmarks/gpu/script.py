@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from records import ROOT, origin
+from records import ROOT, origin, restart_with
 
 from ablate.processes import die_with_parent
 from ablate.runner import devices
@@ -94,7 +93,9 @@ def answer(items: Mapping[str, Item], *, in_fresh_processes: bool = False) -> in
     parser.add_argument("--skip", action="append", default=[])
     options = parser.parse_args()
     device = devices.find(options.device)[0]
-    _restart_with(device.environment())
+    words = ["cuda:0" if word.startswith("cuda:") else word for word in sys.argv[1:]]
+    # then the chosen GPU is cuda:0, the only one that is visible
+    restart_with(device.environment(), ["-m", f"gpu.{Path(sys.argv[0]).stem}", *words])
     die_with_parent()
     torch.set_num_threads(1)
     if device.kind == "cuda":
@@ -168,14 +169,3 @@ def _command() -> str:
     return " ".join(
         ["python -m benchmarks.gpu.first_hour --only", name, "--device", device, *words]
     )
-
-
-def _restart_with(environment: Mapping[str, str]) -> None:
-    """Restart the process with the environment of a run, unless it has that already.
-
-    The chosen GPU is then cuda:0, the only one that is visible.
-    """
-    if any(os.environ.get(name) != value for name, value in environment.items()):
-        words = ["cuda:0" if word.startswith("cuda:") else word for word in sys.argv[1:]]
-        command = [sys.executable, "-m", f"gpu.{Path(sys.argv[0]).stem}", *words]
-        os.execve(sys.executable, command, {**os.environ, **environment})
