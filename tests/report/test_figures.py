@@ -101,7 +101,7 @@ def test_uneven_lonely_and_unbounded_curves_are_drawn(
     svg, _, numbers = saved(draw_curves(experiment, some, [("learned", 3)]), tmp_path)
     assert "learned" in texts(svg)
     assert "heads_1" not in texts(svg)
-    assert "\u00d7: the seed diverged" in texts(svg)
+    assert "thin: each seed; thick: their mean; \u00d7: the seed diverged" in texts(svg)
     lines = csv.DictReader(io.StringIO(numbers.read_text(encoding="utf-8")))
     diverged = [line for line in lines if line["diverged"] == "True"]
     assert {(line["row"], line["seed"]) for line in diverged} == {("learned", "3")}

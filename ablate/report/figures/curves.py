@@ -82,10 +82,9 @@ def draw_curves(
     drawn = measures[-1:] if has_panels else measures
     with look():
         figure = _side_by_side(rows, drawn[-1]) if has_panels else _overlaid(rows, drawn)
-        n = len(experiment.seeds)
         marks = (
             "black: the baseline's mean" if has_panels else "",
-            f"thin: each of {n} seeds; thick: their mean" if n > 1 else "one seed",
+            "thin: each seed; thick: their mean" if len(experiment.seeds) > 1 else "one seed",
             "\u00d7: the seed diverged, and is not in the mean" if diverged else "",
             "training loss averaged over windows of steps" if "train_loss" in drawn else "",
         )
