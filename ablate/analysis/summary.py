@@ -180,7 +180,7 @@ def _speeds(
 
     The rounds are given by row, metric and session, the earliest first. Each row is compared in its
     latest session with the baseline; one that has none is alone. The baseline has the speed of the
-    session of most rows.
+    session of most rows, and the others theirs in proportion to it.
     """
     baseline = next(iter(rows))
     rounds: dict[str, dict[str, Rounds]] = {row: {} for row in rows}
@@ -200,6 +200,10 @@ def _speeds(
             compared = compare_speeds({row: each.values for row, each in together.items()})
             for row, speed in compared.items():
                 rounds[row][metric], speeds[row][metric] = together[row], speed
+        for known in speeds.values():  # the machine may have been faster in other sessions
+            if metric in known and (ratio := known[metric].ratio) is not None:
+                value = ratio * speeds[baseline][metric].value
+                known[metric] = replace(known[metric], value=value)
     return rounds, speeds
 
 

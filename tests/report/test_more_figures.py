@@ -205,6 +205,33 @@ def test_the_error_of_a_decoding_time_is_the_spread_of_the_rounds(
         assert times[row]["error"] == pytest.approx(cost * sd / 100)
 
 
+def test_decoding_times_are_those_of_the_session_of_the_baseline(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    def speed(session: str, *speeds: float, **earlier: list[float]) -> dict[str, object]:
+        names = "decode_sentences_per_second", "train_target_tokens_per_second"
+        rounds = {
+            name: dict.fromkeys(names, of) for name, of in (*earlier.items(), ("", [*speeds]))
+        }
+        last = rounds.pop("")
+        return {"session": session, "rounds": last, "earlier": rounds}
+
+    speeds = {
+        "baseline": speed("b", 50.0, 50.0, a=[100.0, 100.0]),  # a machine of half the speed
+        "learned": speed("b", 50.0, 50.0),
+        "literal": speed("a", 100.0, 100.0),
+        "heads_1": speed("c", 10.0, 10.0),
+    }
+    for (row, _), record in records.items():
+        record["speed"] = speeds[row]
+    results = Results.of(experiment, records, {})
+    lines = [n for n in drawn(draw_costs(results)).numbers if "decoding" in n["measure"]]
+    costs = {line["row"]: line["cost"] for line in lines}
+    assert costs.keys() == {"baseline", "learned", "literal"}, "no other one took turns with it"
+    assert costs["learned"] == pytest.approx(costs["baseline"])
+    assert costs["literal"] == pytest.approx(costs["baseline"])
+
+
 def test_costs_have_short_numbers_at_their_axes(
     experiment: Experiment, records: made_up.Records
 ) -> None:

@@ -98,7 +98,8 @@ def draw_costs(results: Results) -> Drawing | None:
 def _points(results: Results, metric: str, cost: str) -> list[_Point]:
     points = []
     for number, summary in enumerate(results.summaries):
-        bleu, known = summary.metrics.get(metric), _cost(summary, cost)
+        bleu = summary.metrics.get(metric)
+        known = _cost(summary, cost, is_baseline=number == 0)
         if bleu is not None and known is not None:
             has_diverged = summary.count("diverged") > 0
             of_bleu = bleu.mean, bleu.sd or 0.0
@@ -106,13 +107,13 @@ def _points(results: Results, metric: str, cost: str) -> list[_Point]:
     return points
 
 
-def _cost(summary: Summary, name: str) -> tuple[float, float] | None:
+def _cost(summary: Summary, name: str, *, is_baseline: bool) -> tuple[float, float] | None:
     if name != DECODE_SPEED:
         known = summary.metrics.get(name)
         return None if known is None else (known.mean, known.sd or 0.0)
     speed, rounds = summary.speeds.get(name), summary.rounds.get(name)
-    if speed is None or not speed.value:
-        return None
+    if speed is None or not speed.value or (speed.ratio is None and not is_baseline):
+        return None  # not measured, or when the machine may have been faster or slower
     relative = (rounds.sd or 0.0) / rounds.median if rounds and rounds.median else 0.0
     return 1000.0 / speed.value, 1000.0 / speed.value * relative
 
