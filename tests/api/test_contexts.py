@@ -645,6 +645,9 @@ def test_a_row_may_be_decided_in_one_context_alone(tmp_path: Path) -> None:
     assert len({tuple(each) for each in n_seeds.values()}) > 1, n_seeds
     notes = {note.label: note.text for note in table.footnotes}
     assert notes["seeds"] == "as many of each row as the looks of its context came to, 6 at most"
+    tables = {name: replace(each, details=None) for name, each in contexts.tables.items()}
+    page = render(replace(table, contexts=replace(contexts, tables=tables)), "html")
+    assert f"3 rows, {min(map(min, n_seeds.values()))} to 6 seeds each" in page
     assert "intervals of new seeds are as wide as those of the contexts on average" in notes["mean"]
     assert all(map(contexts.over["bleu"].get, ("none", "rms")))
 

@@ -75,8 +75,8 @@ class Html(TableFormat):
         sections.append(("citation", "How to cite", _citation(details) if details else ""))
         sections = [section for section in sections if section[2]]
         links = "".join(f'<li><a href="#{name}">{title}</a></li>' for name, title, _ in sections)
-        of_rows = table.results.summaries if table.results else ()
-        n_seeds = [len(row.outcomes) for row in of_rows] or [len(table.seeds)]
+        results = [each.results for each in tables if each.results]
+        n_seeds = [len(row.outcomes) for each in results for row in each.summaries]
         rows, seeds = counted(len(table.lines), "row"), counted(max(n_seeds), "seed")
         if min(n_seeds) < max(n_seeds):  # looks have decided a row
             seeds = f"{min(n_seeds)} to {seeds}"
