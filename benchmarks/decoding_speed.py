@@ -82,18 +82,20 @@ RATES = "sentences_per_second"
 N_SENTENCES, BEAM, N_TRAINING_STEPS = 1000, 5, 1000
 MAX_TOKENS = 100  # of a sentence, either side
 BATCH_TOKENS = 4096  # source tokens
+CHANGES = (
+    f"model.dims.max_len={MAX_TOKENS}",
+    f"decoding.size={BEAM}",
+    "decoding.length_penalty=none",
+    "decoding.penalty_form=gnmt",  # without a penalty no other form is accepted
+    f"decoding.max_extra={MAX_TOKENS}",
+)
+"""Of the preset."""
 
 
 def main() -> int:
     """Run the contenders in turns, print and write the results; return the exit status."""
     options = _options()
-    run, corpus = prepared(
-        options,
-        f"model.dims.max_len={MAX_TOKENS}",
-        f"decoding.size={BEAM}",
-        "decoding.length_penalty=0.0",
-        f"decoding.max_extra={MAX_TOKENS}",
-    )
+    run, corpus = prepared(options, *CHANGES)
     name, test = next(iter(corpus.tests.items()))
     n = min(N_SENTENCES, len(test))
     model = assemble(run.model, corpus.tokenizers.vocabulary, PAD)

@@ -7,15 +7,19 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+import decoding_speed
 import parts_cost
 import pytest
 import step_profile
 import torch
 import training_speed
+from peers import race
 from peers.race import Contender, Entry, _combined
 from torch import Tensor, nn
 
 from ablate import measuring
+from ablate.decoding import Search
+from ablate.registry import build
 from ablate.runner import devices
 from ablate.runner.devices import Device
 
@@ -69,3 +73,13 @@ def test_a_gpu_is_measured_as_runs_use_it(device: Any, monkeypatch: pytest.Monke
     monkeypatch.setattr(parts_cost, "prepare", lambda _: None)
     parts_cost.peak(Namespace(device=device, preset="laptop", one="[]"))
     assert calls == (["set up", "probe"] if device == "cuda" else ["probe"])
+
+
+@pytest.mark.parametrize("corpus", ["multi30k", "synthetic"])
+def test_the_race_in_decoding_has_a_beam_without_length_penalty(
+    corpus: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(race, "prepare", lambda _: None)
+    run, _ = race.prepared(Namespace(corpus=corpus, preset="tiny"), *decoding_speed.CHANGES)
+    search: Any = build(Search, run.decoding)
+    assert (search.n_beams, search.alpha) == (5, 0.0)
