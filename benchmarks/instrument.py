@@ -84,7 +84,9 @@ def main() -> None:
     """Measure the recipes that are lacking, and print all."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", nargs="*", default=list(RECIPES), choices=RECIPES)
-    parser.add_argument("--rows", nargs="*", default=list(FEW), choices=ROWS)
+    parser.add_argument(
+        "--rows", nargs="*", default=(), choices=ROWS, help=f"beside {', '.join(FEW)}"
+    )
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--costs", type=int, default=0, help="runs of each recipe, in turns")
     parser.add_argument("--results", type=Path, default=cache_folder("instrument"))
@@ -93,9 +95,10 @@ def main() -> None:
     measured: dict[str, Any] = {}
     if chosen.output.exists():
         measured = json.loads(chosen.output.read_text(encoding="utf-8"))["recipes"]
+    rows = list(dict.fromkeys([*FEW, *chosen.rows]))
     for name in chosen.only:
-        if not set(chosen.rows) <= set(measured.get(name, {}).get("rows", ())):
-            scores = measure(name, chosen.rows, chosen.results, chosen.jobs)
+        if not set(rows) <= set(measured.get(name, {}).get("rows", ())):
+            scores = measure(name, rows, chosen.results, chosen.jobs)
             measured[name] = measured.get(name, {}) | scores
             _keep(measured, chosen.output)
     for seed in SEEDS[: chosen.costs]:
