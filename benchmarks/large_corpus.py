@@ -3,8 +3,8 @@
     python benchmarks/large_corpus.py [--pairs 10000 100000 1000000] [--output FILE]
 
 For each size a text is made, two files of 20 words a line on average with the frequencies of Zipf.
-In turns, each in a process of its own: the library alone (train a joint BPE of 8,000 on both files,
-and encode every line, with the same words), the preparation of a run with an empty cache, and again
+Once each, in a process of its own: the library alone (train a joint BPE of 8,000 on both files, and
+encode every line, with the same words), the preparation of a run with an empty cache, and again
 with a full one. Seconds by the clock and of processors, peak memory, and bytes of the cache.
 """
 

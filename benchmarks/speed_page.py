@@ -365,7 +365,7 @@ def texts(record: Json) -> Iterator[str]:
     yield "What a run needs before its first batch, with a joint BPE of 8,000: once for each text"
     yield "on a machine (empty cache), and for every run after that (full cache). An empty cache in"
     yield "times of what the tokenizers library alone needs to learn from the same words and to"
-    yield "encode the same lines; a full cache in seconds, and MiB of the process."
+    yield "encode the same lines; a full cache in seconds, and MiB of the process. Measured once."
     yield ""
     yield "| pairs | empty: time | processor time | peak memory | full: time | peak memory |"
     yield "|---|---|---|---|---|---|"
