@@ -247,9 +247,9 @@ class Session:
         named = {k.removeprefix("weights/"): v for k, v in self._arrays.items() if "/" in k}
         return {name: torch.from_numpy(array) for name, array in named.items()}
 
-    def ready(self, n_parameters: int, **more: Any) -> None:
+    def ready(self, n_parameters: int) -> None:
         """Send that the contender is warm."""
-        self.send({"versions": self._versions, "n_parameters": n_parameters, **more})
+        self.send({"versions": self._versions, "n_parameters": n_parameters})
 
     def send(self, content: dict[str, Any]) -> None:
         """Send one line."""
