@@ -133,3 +133,13 @@ def test_a_cpu_can_be_asked_too(
     setting = Setting(torch.device("cpu"), True, tmp_path)
     for name, item in items_of(question).items():
         assert item(setting).line, name
+
+
+def test_runs_are_trained_for_the_last_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
+    setting = Setting(torch.device("cpu"), True, tmp_path)
+    figures = items_of("multi30k")["tiny"](setting).figures
+    assert [run["variant"] for run in figures["runs"]] == ["baseline"]
+    assert figures["is_new"]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from records import ROOT
 
-from ablate.api.completion import RunOptions, complete
+from ablate.api.completion import RunOptions, complete, opened
 from ablate.api.selection import select
 from gpu.script import Item, Result, Setting, WrongError, answer
 
@@ -54,7 +54,8 @@ def trained(file: str, setting: Setting) -> Result:
         results=setting.output / "multi30k",
     )
     began = time.perf_counter()
-    records, is_new = complete(selection, options)
+    with opened(options) as options:
+        records, is_new = complete(selection, options)
     seconds = time.perf_counter() - began
     failed = [f"{k}: {r['error']}" for k, r in records.items() if r["status"] != "done"]
     if failed or len(records) < len(selection.runs):
