@@ -79,7 +79,7 @@ def test_one_seed_and_runs_under_overrides_are_no_looks(tmp_path: Path) -> None:
     look(file, seeds=(1,))
     made_up_runs.finish(file, results, ["training.steps=7"])
     look(file, "training.steps=7")
-    assert not (results / "pe" / "looks.json").exists()
+    assert not [*results.rglob("looks.json")]
     with_seeds(file, "[1, 2, 3]")
     assert not earlier_looks(look(file), results)
 
@@ -87,9 +87,13 @@ def test_one_seed_and_runs_under_overrides_are_no_looks(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["{", "3", "[1]", "[[[]]]", "\xff"])
 def test_a_file_that_holds_no_looks_holds_none(tmp_path: Path, content: str) -> None:
     file, results = made_up_runs.finished(tmp_path), tmp_path / "results"
-    (results / "pe").mkdir()
-    (results / "pe" / "looks.json").write_bytes(content.encode("latin-1"))
-    assert earlier_looks(look(file), results) == []
+    selection = look(file)
+    (kept,) = results.rglob("looks.json")
+    whole = kept.read_bytes()
+    kept.write_bytes(content.encode("latin-1"))
+    assert earlier_looks(selection, results) == []
+    look(file)
+    assert kept.read_bytes() == whole
 
 
 @pytest.mark.e2e
