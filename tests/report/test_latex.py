@@ -75,6 +75,8 @@ def test_a_paper_gets_few_columns_and_the_file_all_remarks(whole: Table) -> None
     text = render(whole, "latex")
     ((_, rows),) = grids(text)
     heads = " ".join(rows[0])
+    bleu = rows[0].index("BLEU")
+    assert [row[bleu] for row in rows[1:]] == ["test", *made_up.texts(whole, "test.test.bleu")]
     for header in ("position", "n\\_", "BLEU", r"$\Delta$BLEU", r"95\% CI", "params"):
         assert header in heads or header in text
     assert "memory" not in heads
@@ -146,6 +148,17 @@ def test_marks_of_the_table_are_explained_and_take_no_room(broken: Table) -> Non
     assert re.search(r"^.*\$\^\\dagger\$ not over all seeds", printed, re.MULTILINE)
     assert r"\rlap{\S{}}" in printed
     assert r"\S{} learned: a row with diverged seeds has no interval" in printed
+
+
+def test_every_mark_of_a_number_is_printed(whole: Table) -> None:
+    numbers = [at for at, column in enumerate(whole.columns) if column.is_number]
+    lines = [
+        replace(line, cells=tuple(replace(cell, mark="‡") for cell in line.cells))
+        for line in whole.only(numbers).lines
+    ]
+    marked = replace(whole.only(numbers), lines=tuple(lines), more=None)
+    text = render(marked, "latex", columns=["all"])
+    assert text.count(r"\rlap{$^\ddagger$}") == len(numbers) * len(lines)
 
 
 def test_columns_are_chosen_by_their_headers(whole: Table) -> None:
