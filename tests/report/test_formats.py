@@ -204,6 +204,7 @@ def test_json_holds_every_value_with_its_seed(broken: Table) -> None:
     assert [row["is_baseline"] for row in content["rows"]] == [True, False, False, False]
     for line, row in zip(broken.lines, content["rows"], strict=True):
         assert row["changes"] == line.changes
+        assert {int(seed): text for seed, text in row["errors"].items()} == line.summary.errors
         assert {
             int(seed): status for seed, status in row["outcomes"].items()
         } == line.summary.outcomes
