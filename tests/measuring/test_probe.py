@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
@@ -18,7 +19,7 @@ from ablate.data.prepare import Prepared, prepare
 from ablate.data.tokenizer import PAD
 from ablate.errors import EngineError
 from ablate.measuring import Workload, probe
-from ablate.measuring.probe import runs_at_once
+from ablate.measuring.probe import _PeakMemory, runs_at_once
 from ablate.training.averaging import MovingAverage
 from ablate.training.engines.cuda_graph import CudaGraph
 from tests.fake_cuda import GRAPH_MIB, CudaMachine
@@ -138,14 +139,47 @@ def test_more_beams_decode_slower(prepared: Prepared) -> None:
     assert many < one / 1.3
 
 
-def test_a_process_measures_its_own_growth() -> None:
-    from ablate.measuring.probe import _PeakMemory
-
+def test_a_process_measures_the_growth_of_each_phase() -> None:
     memory = _PeakMemory(CPU)
     block = np.ones(50 * 2**20 // 8)
-    peak = memory.peak_mib()
-    assert 45 < peak < 80
     del block
+    assert 45 < memory.peak_mib() < 80
+    second = memory.peak_mib()
+    assert second < 30 or sys.platform != "linux", "only Linux can tell two peaks apart"
+
+
+class Reserved:
+    """What PyTorch has reserved of a GPU, in MiB: for tensors, and for reuse."""
+
+    used, reserved, peak = 1, 3, 99
+
+    def use(self, n_mib: int) -> None:
+        self.used = n_mib
+        self.reserved = max(self.reserved, n_mib)
+        self.peak = max(self.peak, self.reserved)
+
+    def empty_cache(self) -> None:
+        self.reserved = self.used
+
+    def reset_peak_memory_stats(self, device: torch.device) -> None:
+        self.peak = self.reserved
+
+    def max_memory_reserved(self, device: torch.device) -> int:
+        return self.peak * 2**20
+
+
+def test_a_gpu_has_a_peak_of_each_phase(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without what an earlier phase has reserved and no longer uses."""
+    gpu = Reserved()
+    for name in ("empty_cache", "reset_peak_memory_stats", "max_memory_reserved"):
+        monkeypatch.setattr(torch.cuda, name, getattr(gpu, name))
+    memory = _PeakMemory(torch.device("cuda"))
+    peaks = []
+    for phase in ((2, 50, 4), (7, 5)):
+        for n_mib in phase:
+            gpu.use(n_mib)
+        peaks.append(memory.peak_mib())
+    assert peaks == [50, 7]
 
 
 def test_slow_repeats_do_not_change_the_median(monkeypatch: pytest.MonkeyPatch) -> None:
