@@ -61,7 +61,7 @@ from torch import Tensor
 from ablate.config import RunSpec
 from ablate.data.batches import Batches
 from ablate.data.cache import cache_folder
-from ablate.data.corpus import bleu_tokenizer
+from ablate.data.corpus import Bitext, bleu_tokenizer
 from ablate.data.prepare import Prepared
 from ablate.data.tokenizer import PAD
 from ablate.measuring.scores import score
@@ -121,7 +121,7 @@ def main() -> int:
         )
         contenders = chosen(_contenders(options), options.only)
         entries = race(contenders, job, options.environments, options.repeats)
-    judge(entries, corpus, corpus.text.tests[name].tgt[:n])
+    judge(entries, corpus, corpus.text.tests[name])
     more = {
         "corpus": corpus.text.name,
         "test": name,
@@ -195,7 +195,7 @@ def arrays(model: Transformer) -> Arrays:
     return {f"weights/{name}": tensor.numpy() for name, tensor in state.items()}
 
 
-def judge(entries: Sequence[Entry], corpus: Prepared, references: Sequence[str]) -> None:
+def judge(entries: Sequence[Entry], corpus: Prepared, test: Bitext) -> None:
     """Replace the hypotheses of the rounds by rates, and by facts of the entries."""
     hypotheses_of: dict[str, list[list[int]]] = {}
     for entry in entries:
@@ -206,13 +206,14 @@ def judge(entries: Sequence[Entry], corpus: Prepared, references: Sequence[str])
     for entry in entries:
         own = hypotheses_of.get(entry.contender.name)
         if own is not None:
-            entry.facts |= facts(own, hypotheses_of.get(OURS, own), corpus, references)
+            entry.facts |= facts(own, hypotheses_of.get(OURS, own), corpus, test)
 
 
 def facts(
-    own: list[list[int]], ours: list[list[int]], corpus: Prepared, references: Sequence[str]
+    own: list[list[int]], ours: list[list[int]], corpus: Prepared, test: Bitext
 ) -> dict[str, Any]:
     """Return a contender's number of tokens, EOS included, its BLEU, and how many equal ours."""
+    references = [lines[: len(own)] for lines in test.references]
     text = [corpus.tokenizers.decode_tgt(ids) for ids in own]
     tokenizer = bleu_tokenizer(corpus.text.tgt)
     scores = score(text, references, tokenizer=tokenizer, is_tokenised=corpus.text.is_tokenised)

@@ -18,6 +18,7 @@ from peers.race import Contender, Entry, _combined
 from torch import Tensor, nn
 
 from ablate import measuring
+from ablate.data.corpus import Bitext
 from ablate.decoding import Search
 from ablate.registry import build
 from ablate.runner import devices
@@ -83,3 +84,16 @@ def test_the_race_in_decoding_has_a_beam_without_length_penalty(
     run, _ = race.prepared(Namespace(corpus=corpus, preset="tiny"), *decoding_speed.CHANGES)
     search: Any = build(Search, run.decoding)
     assert (search.n_beams, search.alpha) == (5, 0.0)
+
+
+def test_translations_of_a_race_are_scored_by_the_first_sentences() -> None:
+    tokenizers = SimpleNamespace(decode_tgt=lambda ids: " ".join(map(str, ids)))
+    text = SimpleNamespace(tgt="de", is_tokenised=False)
+    corpus: Any = SimpleNamespace(tokenizers=tokenizers, text=text)
+    entry = Entry(Contender("ours", "", "ours"))
+    entry.rounds = [{"seconds": 2.0, "hypotheses": [[1, 2, 3, 4], [5, 6, 7, 8, 9]]}]
+    test = Bitext(("a", "b", "c"), ("1 2 3 4", "5 6 7 8 9", "0"))
+    decoding_speed.judge([entry], corpus, test)
+    assert entry.rounds == [{"seconds": 2.0, "sentences_per_second": 1.0}]
+    assert entry.facts["bleu"] == pytest.approx(100)
+    assert (entry.facts["n_tokens"], entry.facts["equal_to_ours"]) == (11, 1.0)
