@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import errno
 import json
+import queue
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -16,9 +20,10 @@ from ablate.runner.backends import relay
 from ablate.runner.backends.relay import Relay
 from ablate.runner.devices import Device
 from ablate.runner.run_files import inputs_of, outputs_of, resume, store_outputs, tidy
-from ablate.runner.task import ProcessExited, Task
+from ablate.runner.task import Message, ProcessExited, Task, TaskFinished, TaskGroup
 from ablate.store import Store
-from tests.runner.conftest import MakeTask
+from ablate.writing import atomic_write
+from tests.runner.conftest import FakeProcess, MakeTask
 
 
 @pytest.fixture
@@ -95,13 +100,16 @@ def test_what_a_run_did_not_go_on_from_there_does_not_stay_here(
 def test_a_run_that_cannot_be_written_whole_has_no_record(
     far: Task, near: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The record comes last: here a file cannot be written that comes after it by its name."""
     _save(near, "failed", "before")
     _save(far, "done")
     bundle = outputs_of(far)
-    assert next(iter(sorted(bundle))).endswith("checkpoint.pt")
+    assert max(bundle) == "runs/row/snapshots/1.pt"
 
-    def full(path: Path) -> None:
-        raise OSError(28, "No space left on device")
+    def full(path: Path) -> AbstractContextManager[IO[Any]]:
+        if path.name == "1.pt":
+            raise OSError(28, "No space left on device")
+        return atomic_write(path)
 
     monkeypatch.setattr(run_files, "atomic_write", full)
     with pytest.raises(StoreError, match=r"runs/row/.*: cannot be written: No space left"):
@@ -146,29 +154,52 @@ def test_a_run_that_is_to_be_fresh_begins_anew(folder: Path, task: MakeTask) -> 
     assert _names(folder) == ["log.txt"]
 
 
-@pytest.mark.parametrize("first", [["changed.json", "checkpoint.pt"], ["checkpoint.pt"]])
-def test_a_kill_while_a_run_begins_anew_leaves_no_checkpoint_of_unknown_making(
-    first: list[str], folder: Path, task: MakeTask, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (folder / "changed.json").write_text(json.dumps(HALVES), encoding="utf-8")
-    names = [*first, *(name for name in _names(folder) if name not in first)]
-    monkeypatch.setattr(Path, "iterdir", lambda path: iter([path / name for name in names]))
+class KilledError(Exception):
+    """In place of a kill."""
 
-    class KilledError(Exception):
-        """In place of a kill, after one file has gone."""
 
+def kill_after_one_file(remove: Callable[[], object]) -> None:
+    """Kill what removes files when a checkpoint, or what it was made with, has gone."""
     unlink = Path.unlink
 
     def unlink_one(path: Path, missing_ok: bool = False) -> None:
-        if path.name in ("changed.json", "checkpoint.pt"):
-            unlink(path)
-            raise KilledError
         unlink(path, missing_ok=missing_ok)
+        if path.name in ("changed.json", "checkpoint.pt"):
+            raise KilledError
 
-    with monkeypatch.context() as killing:
+    with pytest.MonkeyPatch.context() as killing:
         killing.setattr(Path, "unlink", unlink_one)
         with pytest.raises(KilledError):
-            resume(task("row", micro_batch_factor=4), folder)
+            remove()
+
+
+ANY_ORDER = pytest.mark.parametrize(
+    "names", [["changed.json", "checkpoint.pt"], ["checkpoint.pt", "changed.json"]]
+)
+"""Of the files in a folder, as a file system may list them."""
+
+
+@ANY_ORDER
+def test_a_kill_while_a_run_begins_anew_leaves_no_checkpoint_of_unknown_making(
+    names: list[str], folder: Path, task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "changed.json").write_text(json.dumps(HALVES), encoding="utf-8")
+    monkeypatch.setattr(Path, "iterdir", lambda path: iter([path / name for name in names]))
+    kill_after_one_file(partial(resume, task("row", micro_batch_factor=4), folder))
+    assert not (folder / "checkpoint.pt").exists()
+
+
+@ANY_ORDER
+def test_a_kill_while_an_earlier_attempt_is_replaced_leaves_none_either(
+    names: list[str], far: Task, near: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (far.log.parent / "checkpoint.pt").unlink()
+    bundle, folder = outputs_of(far), near.log.parent
+    folder.mkdir(parents=True)
+    for name in names:
+        (folder / name).touch()
+    monkeypatch.setattr(Path, "rglob", lambda path, _: iter([path / name for name in names]))
+    kill_after_one_file(partial(store_outputs, near, bundle))
     assert not (folder / "checkpoint.pt").exists()
 
 
@@ -227,4 +258,41 @@ def test_a_node_whose_disk_is_full_is_lost_and_keeps_no_folder(
     assert relayed.is_last
     assert isinstance(relayed.message, ProcessExited)
     assert "row.json: cannot be written: No space left on device" in relayed.message.lost
+    assert list(scratch.iterdir()) == []
+
+
+class OnNode(FakeProcess):
+    """A worker process that finishes its first run, and dies in the second."""
+
+    def __init__(self, _: Device, log: Path) -> None:
+        self.is_running = False
+        self._sent: queue.SimpleQueue[Message] = queue.SimpleQueue()
+
+    def begin(self, group: TaskGroup) -> None:
+        done, lost = group
+        assert Store(done.results).load_probe("row") == {}, "what a group needs is there first"
+        _save(done, "done")
+        (lost.log.parent / "checkpoint.pt").touch()
+        self._sent.put(TaskFinished(done.key))
+        self._sent.put(ProcessExited(-9))
+
+    def messages(self) -> Iterator[Message]:
+        while True:
+            yield (message := self._sent.get())
+            if isinstance(message, ProcessExited):
+                return
+
+
+def test_a_node_sends_what_has_ended_and_what_another_can_continue(
+    scratch: Path, task: MakeTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "LocalProcess", OnNode)
+    actor = Relay(Device("cpu"), is_shared=False, serves_one_group=False)
+    group = [replace(task(name), results=tmp_path / "results") for name in ("done", "lost")]
+    actor.begin(tuple(group), {"probes/row.json": b"{}"})
+    relayed = actor.receive()
+    while not relayed[-1].is_last:
+        relayed += actor.receive()
+    names = [{key: sorted(bundle) for key, bundle in each.bundles.items()} for each in relayed]
+    assert names == [{"done": ["runs/done/record.json"]}, {"lost": ["runs/lost/checkpoint.pt"]}]
     assert list(scratch.iterdir()) == []
