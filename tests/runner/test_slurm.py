@@ -193,3 +193,23 @@ def test_a_cluster_that_takes_no_jobs_is_named(
         pytest.raises(ClusterError, match=r"cannot be submitted.*invalid partition"),
     ):
         backend.detach([one_per_process([task("a")])])
+
+
+@pytest.mark.parametrize(
+    ("squeue", "ended"),
+    [
+        ("printf '7_0 RUNNING\\n7_1 COMPLETED\\n'", {"7_1": "COMPLETED"}),
+        ("printf '7_0 COMPLETING\\n'", {"7_1": "unknown to Slurm"}),
+        (
+            "echo slurm_load_jobs error: Invalid job id specified >&2; exit 1",
+            dict.fromkeys(("7_0", "7_1"), "unknown to Slurm"),
+        ),
+        ("echo slurm_load_jobs error: Unable to contact controller >&2; exit 1", {}),
+    ],
+)
+def test_a_job_has_ended_if_slurm_says_so_but_not_if_slurm_does_not_answer(
+    squeue: str, ended: dict[str, str], commands: Path
+) -> None:
+    """Else the runs of all jobs would be lost, and submitted a second time."""
+    (commands / "squeue").write_text(f"#!/bin/sh\n{squeue}\n")
+    assert slurm_cluster.ended_jobs(["7_0", "7_1"], "slurm") == ended
