@@ -26,7 +26,7 @@ from tests.runner.conftest import MakeTask
 ALLOCATOR = "[enforce fail at alloc_cpu.cpp:128] err == 0. DefaultCPUAllocator: can't allocate"
 
 
-def _from(error: Exception, cause: BaseException) -> Exception:
+def _from(error: Exception, cause: BaseException | None) -> Exception:
     """Return an error as it is after ``raise error from cause``."""
     error.__cause__ = cause
     return error
@@ -57,6 +57,7 @@ CASES = [
     (_from(EngineError("could not be captured"), FULL), "memory", "oom"),
     (_from(EngineError("x"), _while(RuntimeError("capture failed"), FULL)), "memory", "oom"),
     (_while(RuntimeError("operation failed due to a previous error"), FULL), "memory", "oom"),
+    (_from(_while(RuntimeError("a reason of its own"), FULL), None), "other", "failed"),
 ]
 
 
