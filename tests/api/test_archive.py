@@ -126,17 +126,26 @@ def test_runs_that_are_there_stay_and_get_the_files_that_they_lack(
 ) -> None:
     results = tmp_path / "results"
     records, whole = tmp_path / "records.tar", tmp_path / "whole.tar"
-    first, *others = [run.run for run in _archive(spec, records, content="records")]
+    first, second, third, *others = [run.run for run in _archive(spec, records, content="records")]
     _archive(spec, whole)
     api.restore(records, results=results)
     store = Store(results)
-    record = store.read(first) or {}
-    store.save({**record, "dev": {**record["dev"], "nll": 9.0}})
+    for run, path, value in (
+        (first, ("dev", "nll"), 9.0),
+        (second, ("test", "test_novel", "bleu"), 9.0),
+        (third, ("files", "model.safetensors"), describe(b"other weights")),
+    ):
+        record = held = store.read(run) or {}
+        *above, last = path
+        for key in above:
+            held = held[key]
+        held[last] = value
+        store.save(record)
     repeated = {"finished": "later", "timings": {"training_seconds": 9.0}, "experiment": "other"}
     store.save({**(store.read(others[0]) or {}), **repeated})
     restored = api.restore(whole, results=results)
     assert restored.new == ()
-    assert restored.other == (first,)
+    assert restored.other == (first, second, third)
     assert sorted(restored.present) == sorted(others)
     assert not (store.path(first) / "curve.csv").exists()
     assert (store.path(others[0]) / "curve.csv").exists()
@@ -334,6 +343,24 @@ def test_what_is_no_archive_of_runs_is_refused(
     with pytest.raises(StoreError, match=message):
         api.restore(archive, results=tmp_path / "results")
     assert not (tmp_path / "results").exists()
+
+
+def test_a_run_is_restored_with_its_own_name_and_files(spec: Path, tmp_path: Path) -> None:
+    archive, results = tmp_path / "study.tar", tmp_path / "results"
+    first, second, *_ = [run.run for run in _archive(spec, archive)]
+    content = archive.read_bytes()
+    text = (spec.parent / "results" / "runs" / first / "hypotheses.test.txt").read_bytes()
+    archive.write_bytes(content.replace(text, text.swapcase(), 1))
+    with pytest.raises(StoreError, match=rf"runs/{first}/hypotheses\.test\.txt is damaged"):
+        api.restore(archive, results=results)
+    with tarfile.open(archive, "w") as tar:
+        record = (spec.parent / "results" / "runs" / first / "record.json").read_bytes()
+        member = tarfile.TarInfo(f"runs/{second}/record.json")
+        member.size = len(record)
+        tar.addfile(member, BytesIO(record))
+    with pytest.raises(StoreError, match=rf"{second}.* is the record of another run, {first}"):
+        api.restore(archive, results=results)
+    assert api.runs(results) == []
 
 
 def test_damage_in_an_archive_is_named(spec: Path, tmp_path: Path) -> None:
