@@ -13,7 +13,15 @@ import pytest
 from typer.testing import CliRunner
 
 from ablate import api, config
-from ablate.api.selection import Fingerprints, hash_of, match_keys, select, tasks, tuning_runs
+from ablate.api.selection import (
+    PRECISIONS,
+    Fingerprints,
+    hash_of,
+    match_keys,
+    select,
+    tasks,
+    tuning_runs,
+)
 from ablate.cli.app import app
 from ablate.data.corpus import Corpus
 from ablate.errors import DamagedFileWarning, DataError, SpecError, StoreError
@@ -38,7 +46,10 @@ def _store(results: Path, run: str, **fields: Any) -> None:
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
-    """Return a folder with the two runs of a spec's baseline, one of another, one begun."""
+    """Return a folder with the two runs of a spec's baseline, one of another, one begun.
+
+    The two were made on machines where ``precision: auto`` means different ones.
+    """
     spec = tmp_path / "small.yaml"
     spec.write_text(SPEC)
     folder, fingerprints = tmp_path / "results", Fingerprints()
@@ -46,7 +57,8 @@ def results(tmp_path: Path) -> Path:
         if run.variant == "baseline":
             fingerprint = fingerprints.of(run.spec.corpus)
             assert fingerprint is not None
-            key = hash_of(run.spec, fingerprint, "fp32", "eager")
+            precision = PRECISIONS[run.seed % 2]
+            key = hash_of(run.spec, fingerprint, precision, "eager")
             test = {"test": {"bleu": 10.0 + run.seed}}
             _store(folder, key, experiment="small", variant="baseline", seed=run.seed, test=test)
     _store(folder, "f" * 16, experiment="other", variant="none", seed=1, status="failed")
@@ -255,6 +267,16 @@ def test_what_is_at_work_stays(results: Path) -> None:
         assert [run.run for run in api.runs(results) if run.is_at_work] == ["e" * 16]
         assert api.remove(results, ["eee"]) == []
     assert [run.run for run in api.remove(results, ["eee"])] == ["e" * 16]
+
+
+def test_of_a_run_that_is_a_link_the_link_alone_is_removed(results: Path, tmp_path: Path) -> None:
+    link, elsewhere = results / "runs" / ("e" * 16), tmp_path / "elsewhere"
+    link.rename(elsewhere)
+    link.symlink_to(elsewhere)
+    assert [run.status for run in api.runs(results, labels=["eee"])] == ["link"]
+    assert [run.run for run in api.remove(results, ["eee"])] == ["e" * 16]
+    assert not link.is_symlink()
+    assert [file.name for file in elsewhere.iterdir()] == ["checkpoint.pt"]
 
 
 def test_a_folder_that_a_run_removes_meanwhile_has_no_size(
