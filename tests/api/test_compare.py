@@ -296,6 +296,9 @@ def test_the_formats_hold_the_same_numbers(moved: api.Compared) -> None:
                 assert float(line[f"mean.{side}"]) == sample.mean
                 assert int(line[f"n.{side}"]) == sample.n
             shift = row.shifts.get(line["metric"])
+            verdict = moved.outcome(row, line["metric"])
+            assert line["verdict"] == (verdict or "")
+            assert as_json["verdicts"].get(line["metric"]) == verdict
             assert line["difference"] == (str(shift.estimate) if shift else "")
             if shift and shift.simultaneous and shift.single:
                 written = [json.loads(line[name]) for name in ("pairs", "se", "df")]
@@ -321,21 +324,21 @@ def test_the_sentences_that_differ_most_are_shown(before: Path, after: Path, spe
             record = Store(results).load(path.parent.name) or {}
             lines = list(texts.tgt)
             if results == after and (record["variant"], record["seed"]) == ("rms", 2):
-                lines[4], lines[7] = "nothing", lines[7] + " so"
+                lines[4], lines[7] = lines[4] + " so", "nothing"
             text = "".join(f"{line}\n" for line in lines)
             (path.parent / "hypotheses.test.txt").write_text(text, encoding="utf-8")
     sentences = api.compare(before, after, spec).sentences
     assert (sentences.n, sentences.n_differing) == (9 * len(texts.tgt), 2)
     first, second = sentences.most
-    assert (first.row, first.seed, first.line, second.line) == ("rms", 2, 5, 8)
-    assert first.translations == (texts.tgt[4], "nothing")
+    assert (first.row, first.seed, first.line, second.line) == ("rms", 2, 8, 5)
+    assert first.translations == (texts.tgt[7], "nothing")
     assert first.scores[0] == pytest.approx(100)
     change(after, "none", lambda record: record.pop("corpus"))  # as of a run that failed at once
     assert api.compare(before, after, spec).sentences.n_differing == 2
     text = api.compare(before, after, spec, n_sentences=1).text("markdown")
     assert f"2 of {sentences.n} differ; most by chrF:" in text
-    assert texts.src[4] in text
-    assert texts.src[7] not in text
+    assert texts.src[7] in text
+    assert texts.src[4] not in text
 
 
 def test_two_commits_are_compared_by_seed(repository: Path, spec: Path) -> None:
