@@ -50,7 +50,8 @@ class Outcome:
         n_done = sum(record["status"] == "done" for record in self.records.values())
         n_contexts = max(1, len(self.experiment.contexts))
         n_runs = n_contexts * len(self.experiment.rows) * len(self.experiment.seeds)
-        done = f"{n_done} of {counted(n_runs, 'run')} done"
+        of = "at most " if self.experiment.looks else ""
+        done = f"{n_done} of {of}{counted(n_runs, 'run')} done"
         return f"<Outcome of {self.experiment.name}: {done}, exit_status={self.exit_status}>"
 
     def _repr_markdown_(self) -> str:

@@ -187,7 +187,9 @@ def test_a_plan_of_some_rows_counts_the_looks_of_these(file: Path) -> None:
 def test_what_is_stored_of_later_looks_is_neither_shown_nor_garbage(file: Path) -> None:
     results = file.parent / "results"
     made_up_runs.finish(file, results)
-    table = api.report(file, results=results).table
+    outcome = api.report(file, results=results)
+    assert repr(outcome) == "<Outcome of pe: 10 of at most 18 runs done, exit_status=0>"
+    table = outcome.table
     assert table.results is not None
     assert [len(row.outcomes) for row in table.results.summaries] == [4, 4, 2]
     garbage = CliRunner().invoke(app, ["runs", "gc", str(file), "--results", str(results)])
