@@ -188,7 +188,7 @@ def test_what_is_stored_of_later_looks_is_neither_shown_nor_garbage(file: Path) 
     results = file.parent / "results"
     made_up_runs.finish(file, results)
     outcome = api.report(file, results=results)
-    assert repr(outcome) == "<Outcome of pe: 10 of at most 18 runs done, exit_status=0>"
+    assert "pe: 10 of at most 18 runs done, " in repr(outcome)
     table = outcome.table
     assert table.results is not None
     assert [len(row.outcomes) for row in table.results.summaries] == [4, 4, 2]
