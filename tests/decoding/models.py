@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -63,11 +63,12 @@ class _First(DecoderState):
         self.first = self.first[rows]
 
 
-def small(max_len: int = 16, vocabulary: Vocabulary = SMALL) -> Transformer:
+def small(max_len: int = 16, vocabulary: Vocabulary = SMALL, **changes: Any) -> Transformer:
     """Return a scrambled Transformer of one layer whose translations differ in length."""
     dims = {"d_model": 16, "n_heads": 2, "max_len": max_len}
     embedding = {"name": "tied", "output_bias": True}
-    model = scrambled(tiny(vocabulary, dims=dims, n_layers=1, embedding=embedding))
+    choices = {"dims": dims, "n_layers": 1, "embedding": embedding} | changes
+    model = scrambled(tiny(vocabulary, **choices))
     assert model.embedding.bias is not None
     with torch.no_grad():
         model.embedding.bias[EOS] = -4.0

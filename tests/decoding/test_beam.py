@@ -71,16 +71,26 @@ def test_a_wide_beam_finds_the_best_of_all_with_a_coverage_penalty() -> None:
     assert orders, "the penalty changes which translations are the best"
 
 
-def test_a_coverage_penalty_is_that_of_the_whole_translation() -> None:
-    """In batches of sources of several lengths, some of which are done before others."""
-    model, beta = small(), 0.5
-    search = beam(size=3, coverage=beta, n_best=3, max_extra=6)
+@pytest.mark.parametrize("sharing", ["none", "block"])
+def test_a_coverage_penalty_is_that_of_the_whole_translation(sharing: str) -> None:
+    """In batches of sources of several lengths, some of which are done before others.
+
+    Attention is that of the last layer, also where its weights are those of an earlier one.
+    Translations are so short that they leave a part of the source uncovered.
+    """
+    model, beta = small(n_layers=2, sharing=sharing), 0.5
+    search = beam(size=3, coverage=beta, n_best=3, max_extra=0)
+    least = 0.0
     plain = beam(size=3).penalty
     for source, hypotheses in zip(SOURCES, translate(model, search, SOURCES, 99, CPU), strict=True):
         for h in hypotheses:
             length = torch.tensor([len(h.tokens) + 1])
-            score = h.log_p / float(plain(length)) + beta * _coverage(model, source, h.tokens)
-            assert h.score == pytest.approx(score, rel=1e-4)
+            coverage = _coverage(model, source, h.tokens)
+            assert h.score == pytest.approx(
+                h.log_p / float(plain(length)) + beta * coverage, rel=1e-4
+            )
+            least = min(least, coverage)
+    assert least < -0.1
     assert not any(module._forward_pre_hooks for module in model.modules()), "none is left behind"
 
 
