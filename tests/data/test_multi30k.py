@@ -22,9 +22,14 @@ def corpus(**options: object) -> Corpus:
     return build(Corpus, choose(Corpus, "multi30k", **options))
 
 
+def lines_of(form: str, stem: str, language: str) -> tuple[str, ...]:
+    """Return the lines of one miniature file; only a line feed ends one."""
+    return tuple(f"{form} {stem}\u2028{language}\x85 {i}" for i in range(STEMS[stem]))
+
+
 def content(form: str, stem: str, language: str) -> tuple[str, bytes]:
     """Return the path and the bytes of one miniature file."""
-    lines = "".join(f"{form} {stem} {language} {i}\n" for i in range(STEMS[stem])).encode()
+    lines = "".join(f"{line}\n" for line in lines_of(form, stem, language)).encode()
     if form == "tok":
         return f"data/task1/tok/{stem}.lc.norm.tok.{language}", lines
     return f"data/task1/raw/{stem}.{language}.gz", gzip.compress(lines, mtime=0)
@@ -65,8 +70,8 @@ def test_every_split_holds_the_lines_of_its_files(
     assert text.is_tokenised == (form == "tok")
     splits = {"train": text.train, "val": text.dev, "test_2016_flickr": text.tests["test2016"]}
     for stem, split in splits.items():
-        assert split.src == tuple(f"{form} {stem} {src} {i}" for i in range(STEMS[stem]))
-        assert split.tgt == tuple(f"{form} {stem} {tgt} {i}" for i in range(STEMS[stem]))
+        assert split.src == lines_of(form, stem, src)
+        assert split.tgt == lines_of(form, stem, tgt)
 
 
 def test_tests_are_those_asked_for_in_that_order(folder: Path) -> None:
