@@ -67,13 +67,18 @@ def test_rates_and_peaks_are_positive(prepared: Prepared) -> None:
 def test_speeds_are_target_tokens_and_sentences_over_seconds(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a machine on which any work takes half a second, and no padding counts."""
+    """Of a machine on which any work takes half a second, and no padding counts.
+
+    It measures the memory of decoding first, then that of training.
+    """
 
     def timed(work: Callable[[], None], device: torch.device) -> float:
         work()
         return 0.5
 
+    peaks = iter((1.0, 2.0))
     monkeypatch.setattr(probe_module, "timed", timed)
+    monkeypatch.setattr(_PeakMemory, "peak_mib", lambda _: next(peaks))
     work = Workload(run(), prepared, CPU)
     targets = [batch.tgt_out for step in work.steps for batch in step]
     n_tokens = sum(int((ids != PAD).sum()) for ids in targets)
@@ -81,6 +86,7 @@ def test_speeds_are_target_tokens_and_sentences_over_seconds(
     actual = probe(run(), prepared, CPU, "fp32")
     assert actual["train_target_tokens_per_second"] == 2 * n_tokens
     assert actual["decode_sentences_per_second"] == 2 * len(work.sentences.src)
+    assert (actual["decode_peak_mib"], actual["train_peak_mib"]) == (1.0, 2.0)
 
 
 @pytest.fixture
