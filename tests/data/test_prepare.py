@@ -54,19 +54,22 @@ def test_every_split_is_encoded_by_the_same_tokenizers(folder: Path) -> None:
     assert text.notes == ()
 
 
-def test_dev_and_tests_may_be_several_files(folder: Path) -> None:
+def test_dev_and_tests_may_be_several_files_and_references(folder: Path) -> None:
     for split, language in product(("dev", "news"), ("en", "de")):
         (folder / f"{split}_2.{language}").write_text(f"{split} {language}\n")
+    (folder / "second.de").write_text("BB\nCC\n")
+    (folder / "second_2.de").write_text("DD\n")
     run = run_spec(folder, max_len=20)
     options = run.corpus.options | {
         "dev": (str(folder / "dev*.en"), str(folder / "dev*.de")),
-        "tests": {"news": (str(folder / "news*.en"), str(folder / "news*.de"))},
+        "tests": {"news": tuple(str(folder / x) for x in ("news*.en", "news*.de", "second*.de"))},
     }
     run = run.model_copy(update={"corpus": choose(Corpus, "files", **options)})
     for prepared in (prepare(run), prepare(run)):  # the second is from the cache
         text, encoded = prepared.text, prepared.tests["news"]
         assert text.dev.src[2:] == ("dev en",)
         assert text.tests["news"].tgt[2:] == ("news de",)
+        assert text.tests["news"].more == (("BB", "CC", "DD"),)
         assert len(prepared.dev) == len(encoded) == 3
 
 
