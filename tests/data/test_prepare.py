@@ -73,7 +73,13 @@ def test_dev_and_tests_may_be_several_files_and_references(folder: Path) -> None
         assert len(prepared.dev) == len(encoded) == 3
 
 
-def test_training_pairs_that_are_too_long_are_left_out_and_noted(folder: Path) -> None:
+@pytest.mark.parametrize("languages", [("en", "de"), ("de", "en")])
+def test_training_pairs_that_are_too_long_on_a_side_are_left_out_and_noted(
+    languages: tuple[str, str], folder: Path
+) -> None:
+    sides = [(folder / f"train.{language}").read_text() for language in ("en", "de")]
+    for language, side in zip(languages, sides, strict=True):
+        (folder / f"train.{language}").write_text(side)
     prepared = prepare(run_spec(folder, max_len=7))
     assert len(prepared.train) == 6, "six words and EOS"
     assert max(*prepared.train.src.lengths, *prepared.train.tgt.lengths) == 7
