@@ -122,9 +122,12 @@ def test_each_sentence_is_decoded_to_the_length_of_its_reference(
 
     def search(self: Search, model: Transformer, src: Any, lengths: Any, capturer: Any) -> None:
         asked.append(lengths.tolist())
+        assert not model.training, "dropout is no part of decoding"
 
     monkeypatch.setattr(Search, "search", search)
-    work.decoding(work.model())()
+    model = work.model()
+    assert model.training
+    work.decoding(model)()
     n = len(work.sentences.src)
     assert asked == [[len(prepared.dev.tgt[row]) for row in range(n)]]
     assert asked != [[len(prepared.dev.src[row]) for row in range(n)]]
