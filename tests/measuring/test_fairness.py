@@ -107,11 +107,23 @@ def test_probed_batches_are_formed_as_those_of_the_run(prepared: Prepared, by: B
     assert probed <= {tuple(rows.tolist()) for rows in of_run}
 
 
-def test_the_peak_is_that_of_the_largest_batch(prepared: Prepared) -> None:
-    last = Workload(narrow(), prepared, CPU).largest
-    every = Batches(prepared.train, 200, PAD).in_order()
-    largest = max(batch.src.numel() + batch.tgt_in.numel() for batch in every)
-    assert last[0].src.numel() + last[0].tgt_in.numel() == largest
+def test_the_peak_is_that_of_the_largest_batch(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    step = Eager.step
+
+    def size(batch: Batch) -> int:
+        return batch.src.numel() + batch.tgt_in.numel()
+
+    def note(engine: Eager, batches: Sequence[Batch]) -> StepResult:
+        sizes.extend(map(size, batches))
+        return step(engine, batches)
+
+    monkeypatch.setattr(Eager, "step", note)
+    probe(narrow(), prepared, CPU, "fp32", seconds=0.0)
+    largest = max(map(size, Batches(prepared.train, 200, PAD).in_order()))
+    assert sizes[0] == max(sizes) == largest
 
 
 def test_each_sentence_is_decoded_to_the_length_of_its_reference(
