@@ -127,6 +127,15 @@ def test_a_run_on_two_devices_has_the_only_process_on_them(task: MakeTask, diary
         assert [node.is_running for node in started] == [False, False, True]
 
 
+def test_runs_at_work_on_one_device_at_a_time_share_it(task: MakeTask, diary: Diary) -> None:
+    """One that is out of memory is then repeated alone, and not divided."""
+    slots = [Device("cpu", node=node) for node in "aab"]
+    with Pool(slots, diary, lambda device, _: Node(device, "")) as pool:
+        outcomes = pool.run(one_per_process([task(name) for name in ("one", "two", "other")]))
+        shared = {each.task.variant: each.shared_device for each in outcomes}
+    assert shared == {"one": True, "two": True, "other": False}
+
+
 @pytest.mark.parametrize(("action", "granted"), [("train", [3]), ("probe", [])])
 def test_training_alone_gets_the_cores_of_idle_workers(
     action: str, granted: list[int], task: MakeTask, diary: Diary
@@ -174,6 +183,24 @@ class Failing(FakeProcess):
 
     def messages(self) -> Iterator[Message]:
         yield ProcessExited(1)
+
+
+def test_what_ended_one_group_is_no_reason_for_the_end_of_the_next(
+    task: MakeTask, diary: Diary
+) -> None:
+    """Else a run that fails by itself would count as lost, and be repeated without end."""
+
+    class OutOfMemory(FakeProcess):
+        is_running = False
+
+        def messages(self) -> Iterator[Message]:
+            yield TaskFinished("first", "memory", "no room")
+            yield ProcessExited(1)
+
+    processes = iter([OutOfMemory(), Failing("")])
+    with Pool([Device("cpu")], diary, lambda *_: next(processes)) as pool:
+        outcomes = list(pool.run(one_per_process([task("first"), task("next")])))
+    assert [each.failure for each in outcomes] == ["memory", "other"]
 
 
 @pytest.fixture
