@@ -9,12 +9,14 @@ import queue
 import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import pytest
 
 from ablate.processes import descendants
 from ablate.runner import pool as pool_module
+from ablate.runner import worker as worker_module
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device
 from ablate.runner.failures import TaskOutcome
@@ -171,6 +173,7 @@ class Silent(FakeProcess):
     def abort(self) -> None:
         self.calls.append("abort")
         if self._dies:
+            self.is_running = False
             self._sent.put(ProcessExited(-signal.SIGKILL))
 
     def kill(self) -> None:
@@ -228,6 +231,17 @@ def test_a_stalled_worker_leaves_an_outcome_whether_it_dies_or_not(
     assert reason in log
 
 
+def test_a_crash_after_another_group_has_stalled_is_a_crash(stalls: Stalls, task: MakeTask) -> None:
+    class Crashing(Silent):
+        def begin(self, group: tuple[Task, ...]) -> None:
+            self._sent.put(ProcessExited(1))
+
+    processes = iter([Silent(), Crashing()])
+    pool = Pool([CPU], stalls, lambda *_: next(processes), stall_after=60.0)
+    outcomes = list(pool.run(one_per_process([task("run"), task("next")])))
+    assert [each.failure for each in outcomes] == ["stalled", "other"]
+
+
 def test_a_worker_that_waits_for_a_place_is_not_killed(stalls: Stalls, task: MakeTask) -> None:
     process = Silent(places=3)
     (outcome,) = _outcomes(process, stalls, task("run"))
@@ -261,6 +275,26 @@ def test_a_worker_sends_its_last_heartbeat_again_while_it_goes_on(task: MakeTask
         reporter.goes_on()
     again = Heartbeat("none", "training", training.progress)
     assert sent == [Heartbeat("none", "training", training.progress, 9), again, again, again]
+
+
+def test_every_step_and_every_batch_that_is_evaluated_is_a_sign_of_life(
+    task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of the curve, which are sent too, may be minutes apart."""
+    sent: list[Message] = []
+    n_sent: list[int] = []
+
+    def run_one(_: Task, __: Store, ___: Reporter, *calls: Callable[[], object]) -> None:
+        for call in calls:
+            n_sent.append(len(sent))
+            call()
+        n_sent.append(len(sent))
+
+    monkeypatch.setattr(worker_module, "run_one", run_one)
+    monkeypatch.setattr(worker_module, "_HEARTBEAT_S", 0.0)
+    worker_module._execute_task(task("run"), sent.append, lambda: False, lambda: 1)
+    should_stop, cores, goes_on = (later - n for n, later in pairwise(n_sent))
+    assert (should_stop, cores, goes_on) == (1, 0, 1)
 
 
 @pytest.mark.e2e
