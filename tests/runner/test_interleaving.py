@@ -15,7 +15,8 @@ import ablate.data
 import ablate.decoding
 import ablate.parts  # noqa: F401 - with the two above, every part is registered
 from ablate.cuda_graphs import GraphCapturer, generator_of
-from ablate.errors import StoppedError
+from ablate.errors import RunError, StoppedError
+from ablate.runner import worker
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device
 from ablate.runner.run import run_one
@@ -121,6 +122,32 @@ def test_as_many_runs_share_a_gpu_as_have_streams_of_their_own(machine: CudaMach
 
     Interleaver(machine.device).run([work] * MOST_ON_CUDA)
     assert len(set(observed)) == len(observed) == STREAMS
+
+
+def test_tasks_of_a_worker_take_turns_until_one_is_out_of_memory(
+    task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That ends the process: a capture of another one may have been interrupted."""
+    steps, ends = list[str](), list[tuple[str, int]]()
+
+    def run_one(task: Task, _: Store, __: Any, should_stop: Callable[[], bool], *___: Any) -> None:
+        for step in range(3):
+            steps.append(task.variant)
+            if (task.variant, step) == ("b", 1):
+                raise MemoryError
+            should_stop()
+
+    def end(status: int) -> None:
+        ends.append(("".join(steps), status))
+        raise KeyboardInterrupt  # in place of the end of the process
+
+    monkeypatch.setattr(worker, "run_one", run_one)
+    monkeypatch.setattr(worker, "_end_at_once", end)
+    with pytest.raises(KeyboardInterrupt):
+        worker._execute_tasks(
+            [task(name) for name in "abc"], lambda _: None, lambda: False, worker._Cores()
+        )
+    assert ends == [("abcab", RunError.exit_status)]
 
 
 def _task(make: MakeTask, results: Path, key: str, *, probe: str = "", **changes: Any) -> Task:
