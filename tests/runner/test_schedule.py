@@ -203,6 +203,15 @@ def test_a_worker_that_dies_is_one_failed_row_and_the_others_go_on(
     assert fake.status("done") == "done"
 
 
+def test_the_record_that_a_worker_has_written_of_a_failure_is_kept(
+    fake: FakeWorkers, task: MakeTask
+) -> None:
+    """It has what was known by then; one that the schedule writes has the request alone."""
+    fake.run([task("failed")], limits=Limits(probes=False))
+    record = fake.store.load("failed") or {}
+    assert (record["error"], record["test"]) == ("a reason", {})
+
+
 def test_a_run_that_was_finished_before_its_worker_died_stays(
     fake: FakeWorkers, task: MakeTask
 ) -> None:
