@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ from typer.testing import CliRunner
 
 from ablate import api
 from ablate.cli.app import app
-from ablate.errors import StoppedError
+from ablate.errors import DetachedError, StoppedError
 from ablate.runner import run
+from ablate.runner.backends.local import Local
+from ablate.runner.devices import Device
 from ablate.runner.run import run_one
 from ablate.runner.run_files import inputs_of, write
-from ablate.runner.schedule import _in_turn
-from ablate.runner.task import Task
+from ablate.runner.schedule import Limits, _in_turn, schedule
+from ablate.runner.task import ProgressListener, Task, TaskGroup
 from ablate.store import Store
 from tests.runner.conftest import EXPERIMENT, MakeTask, finish, small_spec, task_of
 
@@ -149,6 +152,25 @@ def test_runs_with_weights_to_take_come_after_those_that_train(task: MakeTask) -
     first, later = _in_turn(tasks(fresh=True))
     assert [(each.key, each.trained_alike) for each in first] == [("a", ()), ("d", ())]
     assert [(each.key, each.trained_alike) for each in later] == [("b", ("a",))]
+
+
+def test_a_job_that_trains_weights_makes_the_runs_that_take_them_too(
+    task: MakeTask, store: Store
+) -> None:
+    """In another job of a call that leaves they would begin without them, and train."""
+    submitted: list[list[list[str]]] = []
+
+    class Leaving(Local):
+        def detach(self, work: Sequence[Sequence[TaskGroup]]) -> None:
+            submitted.extend([[t.key for t in group] for group in chain] for chain in work)
+            raise DetachedError("submitted")
+
+    names = {"a": ("b",), "d": (), "b": ("a",)}
+    tasks = [task(name, key=name, trained_alike=alike) for name, alike in names.items()]
+    limits, listener = Limits(probes=False), ProgressListener()
+    with pytest.raises(DetachedError):
+        schedule(tasks, Leaving([Device("cpu")]), store, listener, limits)
+    assert submitted == [[], [["a"], ["b"]], [["d"]]]
 
 
 def test_a_run_with_the_eager_engine_takes_no_weights_with_other_random_draws(
