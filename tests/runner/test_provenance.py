@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,29 @@ def test_an_installed_package_names_the_commit_that_it_was_built_from(
     built = {"commit": "9839b24aa1bb", "is_clean": True}
     (tmp_path / "commit.json").write_text(json.dumps(built), encoding="utf-8")
     assert git() == built
+
+
+def test_code_in_a_repository_names_its_commit_and_whether_it_is_clean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the files of the package alone."""
+
+    def run_git(*words: str) -> str:
+        own = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+        command = ["git", "-C", str(tmp_path), *own, *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "version.py").touch()
+    for words in (["init"], ["add", "."], ["commit", "--message", "first"]):
+        run_git(*words)
+    monkeypatch.setattr(provenance, "_PACKAGE", package)
+    (tmp_path / "notes").touch()
+    git = provenance.git.__wrapped__  # without its cache
+    assert git() == {"commit": run_git("rev-parse", "HEAD"), "is_clean": True}
+    (package / "new.py").touch()
+    assert not git()["is_clean"]
 
 
 def test_a_record_of_this_code_and_machine_is_ours(made_here: dict[str, Any]) -> None:
