@@ -123,7 +123,7 @@ def test_every_text_says_what_a_trial_leaves_out(path: Path) -> None:
 
 
 def test_trials_do_not_replace_each_other(path: Path) -> None:
-    trials = [((STEPS,), None, ()), ((), [2], ()), ((), [1], ["rms"]), ((), None, ["rms"])]
+    trials = [((STEPS,), None, ()), ((), [2], ()), ((), [1], ()), ((), None, ["rms"])]
     for overrides, seeds, only in trials:
         finish(path, Path("results"), overrides, seeds, only)
         run(path, *overrides, seeds=seeds, only=only)
