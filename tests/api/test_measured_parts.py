@@ -29,7 +29,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.chdir(folder)
     path = Path("few.yaml")
-    path.write_text(EXPERIMENT + ROWS, encoding="utf-8")
+    path.write_text(EXPERIMENT.replace("variants:\n", f"variants:\n{ROWS}"), encoding="utf-8")
     finish(path, Path("results"))
     api.run(path, api.RunOptions(device="cpu", figures=False))
     return path
