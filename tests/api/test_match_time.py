@@ -156,7 +156,7 @@ def test_a_time_that_varies_too_much_is_refused(
         clock.chosen_row()
 
 
-def test_a_measured_time_is_measured_once(tmp_path: Path) -> None:
+def test_the_value_of_a_stored_match_is_that_of_the_row(tmp_path: Path) -> None:
     bench = Bench(tmp_path, matched_text("model.feed_forward.d_ff", "5%"))
     assert bench.row("pre").pending == ("model.feed_forward.d_ff",)
     loaded = config.load(bench.spec)
