@@ -91,6 +91,11 @@ def test_a_file_with_a_sign_in_its_name_is_a_file(tmp_path: Path) -> None:
             "8:3: contexts.wide: is the same as the context 'narrow'; remove one",
         ),
         ("trend: model.dims.d_model", "trend: model.norm", "9:8: trend: needs the path of a"),
+        (
+            "trend: model.dims.d_model",
+            "trend: model.dropout.attention",
+            "9:8: trend: needs the path",
+        ),
         ("trend: model.dims.d_model", "trend: training.steps", "9:8: trend: is the same in"),
         ("  wide: {model.dims.d_model: 64}\n", "", "6:1: contexts: needs two or more"),
         ("contexts:\n  narrow: {}\n  wide: {model.dims.d_model: 64}\n", "", "6:8: trend: is of"),
