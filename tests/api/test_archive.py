@@ -24,6 +24,7 @@ from ablate.errors import SpecError, StoreError
 from ablate.report.formats import render
 from ablate.store import Store, describe
 from tests.made_up_runs import MATCHED_ON_TIME, finish, finished
+from tests.report.made_up import notes
 
 pytestmark = pytest.mark.commands
 
@@ -113,12 +114,11 @@ def test_a_table_of_restored_records_is_the_original_one_or_says_what_it_lacks(
     assert restored.records == original.records
     if not n:
         assert render(restored.table, "csv") == render(original.table, "csv")
-    notes = {note.label: note.text for note in restored.table.footnotes}
     text = (
         "no interval for “none” and rms: the counts of each sentence, which archives of records "
         f"leave out, are missing for {n} runs."
     )
-    assert notes["new sentences"].endswith(text) == bool(n)
+    assert notes(restored.table)["new sentences"].endswith(text) == bool(n)
 
 
 def test_runs_that_are_there_stay_and_get_the_files_that_they_lack(

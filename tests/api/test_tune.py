@@ -33,6 +33,7 @@ from ablate.runner.check import check
 from ablate.runner.devices import Device
 from ablate.store import Store
 from tests.presets import ROOT
+from tests.report.made_up import notes
 
 TEXT = f"""\
 extends: {ROOT / "presets/laptop_500.yaml"}
@@ -164,9 +165,9 @@ def test_a_row_whose_best_number_is_at_an_end_tries_what_lies_beyond(tmp_path: P
     make(bench, lambda lr: abs(lr - 7e-3))
     assert bench.row("pre").spec.training.schedule.options["lr"] == 8e-3
     experiment = select(bench.spec, lookup=RunLookup(bench.store)).experiment
-    notes = {note.label: note.text for note in report.tabulate(experiment, {}).footnotes}
-    assert "tried another beyond it, up to 2 times" in notes["tuned"]
-    assert "edge of the grid" not in notes
+    said = notes(report.tabulate(experiment, {}))
+    assert "tried another beyond it, up to 2 times" in said["tuned"]
+    assert "edge of the grid" not in said
     assert api.collect_garbage(bench.store.results, [bench.spec], is_trial=True) == []
 
 
@@ -176,8 +177,8 @@ def test_it_tries_no_more_than_it_may_and_says_where_it_ended(tmp_path: Path) ->
         make(bench, lambda lr: lr)
     assert lrs_of(bench, "baseline") == [1e-3, 2e-3, 4e-3, 5e-4, 2.5e-4]
     experiment = select(bench.spec, lookup=RunLookup(bench.store)).experiment
-    notes = {note.label: note.text for note in report.tabulate(experiment, {}).footnotes}
-    assert notes["edge of the grid"].endswith("lr: baseline, pre")
+    said = notes(report.tabulate(experiment, {}))
+    assert said["edge of the grid"].endswith("lr: baseline, pre")
 
 
 def test_what_is_beyond_and_invalid_or_no_number_is_not_tried(tmp_path: Path) -> None:
@@ -273,10 +274,9 @@ def test_the_table_says_what_was_chosen_and_what_it_cost(bench: Bench) -> None:
         "0.002 (tuned)",
         "0.004 (tuned)",
     ]
-    notes = {note.label: note.text for note in table.footnotes}
     budget = f"3 candidates {TIMES} 2 seeds (8 and 9) = 6 runs of full length for each row"
-    assert budget in notes["tuned"]
-    assert notes["edge of the grid"].endswith("lr: pre")
+    assert budget in notes(table)["tuned"]
+    assert notes(table)["edge of the grid"].endswith("lr: pre")
 
 
 def test_the_table_names_choices_that_the_seeds_of_tuning_cannot_tell(tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_the_table_names_choices_that_the_seeds_of_tuning_cannot_tell(tmp_path: 
         dev = {"nll": own[run.variant][run.seed]}
         bench.store.save(task.record("done", None, dev=dev, test={"test": scores}))
     table = api.report(bench.spec, results=bench.store.results).table
-    (note,) = [each.text for each in table.footnotes if each.label == "close choices"]
+    note = notes(table)["close choices"]
     sd = 0.1 / 2  # of differences that are 0.3 and 0.2: of one run in the additive model
     assert f"± {sd:.3f}" in note
     assert "less than 0.519 nats" in note  # 12.706 * 0.05 * sqrt(2 / 3)
@@ -308,4 +308,4 @@ def test_what_is_not_chosen_yet_is_a_question_mark(bench: Bench) -> None:
     bench.tuned(NLL, "baseline")
     table = report.tabulate(select(bench.spec, lookup=RunLookup(bench.store)).experiment, {})
     assert table.column("training.schedule.lr")[1].text == "?"
-    assert {n.label: n.text for n in table.footnotes}["tuned"].endswith("not done yet: pre")
+    assert notes(table)["tuned"].endswith("not done yet: pre")
