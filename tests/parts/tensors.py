@@ -17,3 +17,8 @@ def numbers(*shape: int, seed: int = 1) -> Tensor:
 def close(actual: Any, expected: Any, atol: float = 1e-12) -> None:
     """Compare tensors in double precision, or lists of such, but for their rounding."""
     torch.testing.assert_close(actual, expected, atol=atol, rtol=1e-12)
+
+
+def joined(part: Any, y: Tensor) -> Tensor:
+    """Return what the output projection of an attention makes of heads ``y`` (B, H, T, V)."""
+    return part.out(y.transpose(1, 2).flatten(-2))

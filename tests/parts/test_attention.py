@@ -15,7 +15,7 @@ from ablate.parts.dims import Dims, Dropout, StackInfo
 from ablate.parts.position import Position
 from ablate.parts.scaling import Scaling
 from ablate.registry import build, choose, slots
-from tests.parts.tensors import close, numbers
+from tests.parts.tensors import close, joined, numbers
 
 B, T, S = 2, 5, 7
 NO_DROPOUT = Dropout(attention=0.0, head=0.0)
@@ -58,11 +58,6 @@ def crossing() -> tuple[Tensor, AttentionContext]:
     """Return queries, and a context in which all of them attend to all of another sequence."""
     x, memory = inputs()
     return x, context(torch.ones(T, S, dtype=torch.bool), memory)
-
-
-def joined(part: Attention, y: Tensor) -> Tensor:
-    """Return what the output projection makes of heads ``y`` (B, H, T, V)."""
-    return part.out(y.transpose(1, 2).flatten(-2))
 
 
 @pytest.mark.parametrize("scaling", ["sqrt_dk", "sqrt_dmodel", "none", "dk", "qk_norm", "cosine"])

@@ -14,7 +14,7 @@ from ablate.parts.attention import Attention, AttentionContext
 from ablate.parts.dims import Dims, Dropout
 from ablate.parts.scaling import Scaling
 from ablate.registry import RefusedError, build, choose
-from tests.parts.tensors import close, numbers
+from tests.parts.tensors import close, joined, numbers
 from tests.tiny import accepted, ids, scrambled, tiny
 
 B, T, S, H = 2, 5, 7, 4
@@ -47,10 +47,6 @@ def context(layer: int = 0, **more: Any) -> AttentionContext:
 
 def heads(linear: Any, x: Tensor) -> Tensor:
     return linear(x).unflatten(-1, (H, -1)).transpose(1, 2)
-
-
-def joined(part: Any, y: Tensor) -> Tensor:
-    return part.out(y.transpose(1, 2).flatten(-2))
 
 
 def scores_of(part: Any) -> Tensor:
