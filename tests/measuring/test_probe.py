@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from ablate.config import RunSpec
 from ablate.data.prepare import Prepared, prepare
 from ablate.data.tokenizer import PAD
+from ablate.decoding import Search
 from ablate.errors import EngineError
 from ablate.measuring import Workload, probe
 from ablate.measuring.probe import _PeakMemory, runs_at_once
@@ -87,6 +88,27 @@ def test_speeds_are_target_tokens_and_sentences_over_seconds(
     assert actual["train_target_tokens_per_second"] == 2 * n_tokens
     assert actual["decode_sentences_per_second"] == 2 * len(work.sentences.src)
     assert (actual["decode_peak_mib"], actual["train_peak_mib"]) == (1.0, 2.0)
+
+
+def test_the_first_decoding_is_not_timed(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    search = Search.search
+
+    def timed(work: Callable[[], None], device: torch.device) -> float:
+        events.append("timed")
+        work()
+        return 1.0
+
+    def note(self: Search, *arguments: Any) -> Any:
+        events.append("decoding")
+        return search(self, *arguments)
+
+    monkeypatch.setattr(probe_module, "timed", timed)
+    monkeypatch.setattr(Search, "search", note)
+    probe(run(), prepared, CPU, "fp32", seconds=0.0)
+    assert events[:3] == ["decoding", "timed", "decoding"]
 
 
 @pytest.fixture
