@@ -67,7 +67,7 @@ def small(max_len: int = 16, vocabulary: Vocabulary = SMALL, **changes: Any) -> 
     """Return a scrambled Transformer of one layer whose translations differ in length."""
     dims = {"d_model": 16, "n_heads": 2, "max_len": max_len}
     embedding = {"name": "tied", "output_bias": True}
-    choices = {"dims": dims, "n_layers": 1, "embedding": embedding} | changes
+    choices: dict[str, Any] = {"dims": dims, "n_layers": 1, "embedding": embedding} | changes
     model = scrambled(tiny(vocabulary, **choices))
     assert model.embedding.bias is not None
     with torch.no_grad():
