@@ -42,7 +42,6 @@ from ablate.training.engines.data_parallel import (
 from ablate.training.gradient import StepInputs, forward_backward
 from tests.tiny import PARTS, mixed, mixtures, some_batch, thin
 from tests.training.reversal import fresh, make_step_config, run, run_spec
-from tests.training.test_engines import losses
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="workers are forks")
 
@@ -161,19 +160,6 @@ def test_shared_memory_holds_copies_that_do_not_overlap() -> None:
     assert {start % 64 for start in starts} == {0}
     ends = [x.data_ptr() + x.numel() * x.element_size() for x in shared]
     assert all(end <= start < end + 64 for end, start in zip(ends[:-1], starts[1:], strict=True))
-
-
-@pytest.mark.train
-@pytest.mark.parametrize(("accumulate", "loss_per"), [(1, "token"), (2, "sentence")])
-def test_shards_learn_as_eager_does(
-    accumulate: int, loss_per: str, small_shards: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(data_parallel, "MAX_SHARDS", 2)
-    expected, _ = losses("eager", accumulate=accumulate, loss_per=loss_per)
-    actual, engine = losses("data_parallel", accumulate=accumulate, loss_per=loss_per)
-    assert (engine.name, engine.note) == ("data_parallel", "")
-    assert actual != expected, "the batches were not split"
-    assert actual == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.train

@@ -63,16 +63,15 @@ def test_the_parts_are_the_batch(n: int) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("factor", [2, 4, 64])
+@pytest.mark.parametrize("factor", [1, 2, 4, 64])
 @pytest.mark.parametrize(("accumulate", "loss_per"), [(1, "token"), (3, "sentence")])
-def test_a_divided_step_is_the_whole_one(
+def test_a_divided_step_is_the_whole_one_of_the_eager_engine(
     engine: str, factor: int, accumulate: int, loss_per: Literal["token", "sentence"]
 ) -> None:
     step_config = make_step_config(loss_per=loss_per)
     batches = _batches()[:accumulate]
-    (whole, expected), (divided, actual) = (
-        _step(engine, n, batches, step_config) for n in (1, factor)
-    )
+    whole, expected = _step("eager", 1, batches, step_config)
+    divided, actual = _step(engine, factor, batches, step_config)
     assert divided.n_tokens == whole.n_tokens
     torch.testing.assert_close(divided.loss, whole.loss)
     torch.testing.assert_close(divided.gradient_norm, whole.gradient_norm)
