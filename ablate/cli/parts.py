@@ -46,12 +46,12 @@ def parts(  # noqa: PLR0913 - one argument for every option of the command
     from ablate import api
     from ablate.cli import catalogue
 
-    shown = options.parse_format(form, as_json=as_json)
+    output = options.parse_format(form, as_json=as_json)
     with waiting("counting parameters and FLOPs"):
         listed = api.parts(slot, name, measured=measured or (), results=results)
-    if shown == "json":
+    if output == "json":
         echo_json([part.to_json() for part in listed])
-    elif shown == "markdown":
+    elif output == "markdown":
         echo(catalogue.markdown(listed), nl=False)
     else:
         console = console_of_output()
