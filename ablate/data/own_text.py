@@ -42,8 +42,17 @@ _OWN_CODE = digest_of_code(Path(__file__).parent)
 
 
 def all_splits_have_one_origin(dev: object, tests: object, holdout: Holdout | None) -> bool:
-    """Return whether dev and the tests are each given, or else held out of the training text."""
+    """Return whether dev and the tests are each given, or else held out of the training text.
+
+    If one is both, that is a ValueError.
+    """
     held = holdout or {}
+    for option, given, name in (("dev", dev, "dev"), ("tests", tests, "test")):
+        if given and name in held:
+            raise ValueError(
+                f"{option} is given, and holdout takes {name} out of the training text too; remove "
+                f"one of them ({option}: null, if a file of `extends` gives it)"
+            )
     return bool(dev) != ("dev" in held) and bool(tests) != ("test" in held)
 
 

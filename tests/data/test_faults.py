@@ -406,6 +406,28 @@ def test_the_command_names_the_line_of_a_text_that_cannot_be_read(folder: Path) 
             api.check_corpus(folder / "x.yaml")
 
 
+def test_a_split_that_is_inherited_and_held_out_is_removed_by_null(folder: Path) -> None:
+    write(text())
+    (folder / "base.yaml").write_text(
+        "corpus: {name: files, src: en, tgt: de, train: [train.en, train.de], dev: [dev.en, "
+        "dev.de], tests: {news: [news.en, news.de]}}\n",
+        encoding="utf-8",
+    )
+    spec = folder / "x.yaml"
+
+    def write_spec(corpus: str) -> None:
+        spec.write_text(f"extends: base.yaml\ncorpus: {{{corpus}}}\n", encoding="utf-8")
+
+    write_spec("holdout: {dev: 50}")
+    with pytest.raises(SpecError, match=r"dev is given, and holdout takes .* \(dev: null, if"):
+        api.check_corpus(spec)
+    write_spec("holdout: {test: 50}")
+    with pytest.raises(SpecError, match=r"tests is given, and .* \(tests: null, if"):
+        api.check_corpus(spec)
+    write_spec("holdout: {dev: 50, test: 50}, dev: null, tests: null")
+    assert [split.n_pairs for split in api.check_corpus(spec).splits[1:]] == [50, 50]
+
+
 def test_the_command_takes_one_context_as_each_may_have_its_own_text(folder: Path) -> None:
     write(text())
     spec = folder / "x.yaml"
