@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -87,7 +86,8 @@ def report(
             about = "".join(f", {remark}" for remark in trials.remarks(selection))
             raise StoreError(
                 f"{store.results} holds no run of {selection.experiment.name} that has ended{about}"
-                f"{trials.hints(selection, store)}; `ablate run {os.fspath(one)}` makes them"
+                f"{trials.hints(selection, store)}; `ablate run {trials.arguments(selection)}` "
+                "makes them"
             )
         missing = set(map(key_of, selection.runs)) - records.keys()
         for remark in trials.remarks_on_missing(selection, store, missing):

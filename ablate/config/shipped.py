@@ -43,8 +43,11 @@ def resolve(path: Path) -> Path:
 
 
 def as_given(path: Path) -> str:
-    """Return the name of a shipped file that `resolve` has found; any other path as it is."""
+    """Return the name of a shipped file that `resolve` has found; any other path as it is.
+
+    A context, as in ``size.yaml#wide``, stays at its end.
+    """
     root = folder()
     if root is None or not path.is_relative_to(root):
         return str(path)
-    return path.relative_to(root).with_suffix("").as_posix()
+    return path.relative_to(root).as_posix().replace(".yaml", "")

@@ -162,6 +162,14 @@ def test_a_report_without_runs_says_under_which_overrides_some_are(path: Path) -
         api.report(path)
 
 
+def test_a_report_without_runs_names_the_command_that_makes_just_these(path: Path) -> None:
+    spaced = path.rename("my pe.yaml")
+    with pytest.raises(StoreError, match=r"; `ablate run 'my pe\.yaml' --seeds 7,8` makes them"):
+        api.report(spaced, seeds=[7, 8])
+    with pytest.raises(StoreError, match="`ablate run 'width#wide' --seeds 7` makes them"):
+        api.report("width#wide", seeds=[7], results="nothing")
+
+
 def test_missing_runs_that_are_stored_with_other_hashes_are_said_to_be(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
