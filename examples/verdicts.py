@@ -2,8 +2,8 @@
 
     python examples/verdicts.py experiments/pe.yaml [OPTION ...]    # options of `ablate run`
 
-1: a row is worse than the baseline, or a run failed; 2: the experiment has mistakes, each of which
-is printed with its place and with what was probably meant.
+1: a row is worse than the baseline, or a run failed; 2: the experiment or an option has mistakes,
+each of which is printed, with its place and with what was probably meant.
 """
 
 from __future__ import annotations
@@ -33,17 +33,26 @@ def verdicts(table: Any) -> dict[str, str]:
     return {name: each.get("verdict") or "no verdict" for name, each in differences.items()}
 
 
+def print_mistakes(errors: list[dict[str, Any]]) -> None:
+    """Print each mistake; one in a file with its place, and with what was probably meant."""
+    for error in errors:
+        place = f"{error['file']}:{error['line']}: {error['path']}" if error["file"] else ""
+        meant = f" -> {error['suggestion']}" if place and error["suggestion"] else ""
+        print(f"{place}{meant}: {error['message']}" if place else error["message"])
+
+
 def main(spec: str, *options: str) -> int:
     """Print the verdicts, or the mistakes; return the exit status."""
     status, plan = ablate("plan", spec)
     if "errors" in plan:
-        for error in plan["errors"]:
-            meant = f" -> {error['suggestion']}" if error["suggestion"] else ""
-            print(f"{error['file']}:{error['line']}: {error['path']}{meant}: {error['message']}")
+        print_mistakes(plan["errors"])
         return status
     plans = plan["contexts"].values() if "contexts" in plan else [plan]
     print(f"{sum(each['n_missing'] for each in plans)} runs are to be made")
     status, table = ablate("run", spec, *options)
+    if "conclusion" not in table:  # an option or the machine is refused
+        print_mistakes(table["errors"])
+        return status
     print(table["conclusion"])
     of_rows = verdicts(table)
     for name, verdict in of_rows.items():

@@ -187,6 +187,9 @@ def test_the_example_needs_nothing_but_json(tmp_path: Path) -> None:
     assert printed.startswith("6 runs are to be made\nBy BLEU on test, ")
     assert "\nnone: " in printed
     assert "\nrms: " in printed
+    status, printed = example("--only", "nun")
+    assert status == 2
+    assert printed.endswith("\nno row is called 'nun'; known: baseline, none, rms\n")
     file.write_text(text.replace("norm: rms", "norm: rmss"), encoding="utf-8")
     status, printed = example()
     assert status == 2
