@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ablate.api.corpora import text_of_runs
 from ablate.api.translate import LoadedRun
-from ablate.errors import SpecError
+from ablate.errors import DataError, SpecError
 from ablate.measuring.attention import AttentionMap, Similarity
 
 if TYPE_CHECKING:
@@ -61,7 +61,10 @@ def inspect(
         raise SpecError("the sentence is empty; give --sentence 'some words'")
     loaded = run if isinstance(run, LoadedRun) else LoadedRun(run, device=device, results=results)
     if sentence is None:
-        first = next(iter(text_of_runs(loaded.spec.corpus, []).tests.values()))
+        try:
+            first = next(iter(text_of_runs(loaded.spec.corpus, []).tests.values()))
+        except DataError as error:
+            raise DataError(f"{error}; give --sentence 'some words'") from None
         sentence = next(line for line in first.src if line.strip())
     text = loaded.translate(sentence)[0] if target is None else target
     maps = loaded.attention(sentence, text)

@@ -10,6 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from ablate import api
+from ablate.api.translate import LoadedRun
+from ablate.config import RunSpec
+from ablate.errors import DataError
 from ablate.measuring import attention
 from ablate.measuring.attention import AttentionMap, Similarity, similarities
 from ablate.parts.position.relative import MASKED_SCORE
@@ -147,3 +151,15 @@ def test_a_distance_is_from_the_query_back_to_the_key() -> None:
     scores[0, 2], scores[1, 3], scores[0, 4] = 7.0, -math.inf, MASKED_SCORE
     assert attention._by_distance(scores)[-2] == pytest.approx((7.0 - 2.0) / 2)
     assert -4 not in attention._by_distance(scores)
+
+
+def test_away_from_its_text_a_run_is_inspected_for_a_sentence_that_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a record has the paths of its experiment, relative to its file
+    run = object.__new__(LoadedRun)
+    pair = ["a.en", "a.de"]
+    corpus = {"name": "files", "src": "en", "tgt": "de", "train": pair, "dev": pair}
+    run.spec = RunSpec.model_validate({"corpus": {**corpus, "tests": {"news": pair}}})
+    with pytest.raises(DataError, match=r"a\.en: there is no such file in .*; give --sentence"):
+        api.inspect(run)
