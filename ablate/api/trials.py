@@ -12,11 +12,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ablate.api.selection import Record, Selection, key_of
+from ablate.api.selection import Fingerprints, Record, Selection, key_of
 from ablate.config import shipped
 from ablate.config.rows import BASELINE
 from ablate.config.tree import dump
 from ablate.hashing import sha256_of_text
+from ablate.registry import lookup
 from ablate.store import Store, is_finished
 from ablate.wording import and_list, counted
 
@@ -111,8 +112,9 @@ def _stored(selection: Selection, store: Store) -> Iterator[tuple[tuple[str, ...
         for run, heading in store.headings().items()
         if f"/{heading.experiment}".endswith(f"/{tail}") and heading.row in names
     ]
+    fingerprint = Fingerprints().of(selection.corpus)
     for record in (each for each in of_experiment if each.keys() >= {"spec", "seed"}):
-        changes = _changes(selection, record)
+        changes = _changes(selection, record, fingerprint)
         if changes is not None and (record["experiment"] == own or not changes):
             yield changes, record
 
@@ -137,11 +139,23 @@ def _name(selection: Selection) -> str:
     return f"{name[:_LONGEST_NAME]}-{sha256_of_text(whole_name)[:8]}"
 
 
-def _changes(selection: Selection, record: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Return how a stored run differs from its row in the file; None if in too many values."""
+def _changes(
+    selection: Selection, record: Mapping[str, Any], fingerprint: str | None
+) -> tuple[str, ...] | None:
+    """Return how a stored run differs from its row in the file; None if in too many values.
+
+    Paths to a text of the same ``fingerprint`` make no difference: they depend on the working
+    directory.
+    """
     row = next(row for row in selection.whole.rows if row.name == record["variant"])
     current = row.spec.model_dump(mode="json")
     stored = {**record["spec"], "seed": current["seed"]}
+    name, read = stored["corpus"]["name"], record.get("corpus", {}).get("fingerprint")
+    if name == selection.corpus.name and read is not None and read == fingerprint:
+        paths = {
+            option: current["corpus"][option] for option in lookup("corpus", name).fingerprinted
+        }
+        stored["corpus"] = {**stored["corpus"], **paths}
     if current["training"]["precision"] == "auto":
         stored["training"] = {**stored["training"], "precision": "auto"}
     changes = tuple(_differences(current, stored))

@@ -193,9 +193,8 @@ def test_missing_runs_that_are_stored_with_other_hashes_are_said_to_be(
     assert are_said_to_be() == [False, False]
 
 
-def test_a_report_says_that_what_is_stored_has_another_content(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def with_own_text(path: Path) -> None:
+    """Let the experiment train on files of its folder, the working directory."""
     names = ("train", "dev", "test")
     for name in names:
         for code in ("en", "de"):
@@ -204,6 +203,24 @@ def test_a_report_says_that_what_is_stored_has_another_content(
     own = "{name: files, src: en, tgt: de, train: %(train)s, dev: %(dev)s, tests: {t: %(test)s}}"
     corpus = own % splits
     path.write_text(EXPERIMENT.replace("{name: synthetic, size: 1000}", corpus), encoding="utf-8")
+
+
+def test_runs_on_the_same_text_are_those_of_the_file_in_any_working_directory(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_own_text(path)
+    finish(path, Path("results"))
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    message = "it holds runs with what the file says and seeds 1, 2: give --seeds 1,2;"
+    with pytest.raises(StoreError, match=message):
+        api.report(f"../{path}", seeds=[7], results="../results")
+
+
+def test_a_report_says_that_what_is_stored_has_another_content(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_own_text(path)
     finish(path, Path("results"))
     file = Path("test.de")
     content = file.read_text(encoding="utf-8")
