@@ -15,8 +15,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Event, Thread
 
-from filelock import Timeout
-
 from ablate.errors import StoreError
 from ablate.printable import printable_content
 from ablate.runner.display import Display, Running
@@ -69,10 +67,7 @@ def session_file(results: Path, experiment: str, display: Display) -> Iterator[N
     lock = process_lock(file.with_suffix(".lock"))
     with writable(file):
         file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout as error:
-            raise StoreError(f"{file}: is of another call with this process id") from error
+        lock.acquire(timeout=0)
     session, is_over = Session(socket.gethostname(), os.getpid(), experiment, now(), now()), Event()
     began = display.timer()
 
