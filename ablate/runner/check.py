@@ -104,13 +104,11 @@ def check_engine(experiment: Experiment, engine: str) -> None:
     """Check that all rows can be trained with the requested engine."""
     if engine != FullySharded.name:
         return
-    at = "training.optimizer"
-    reasons = [(row.name, shard_blocker(row.spec.training)) for row in experiment.rows]
-    way_out = "choose adam, or leave out --engine"
+    text = f"{engine} splits every weight over the devices"
     refusals = [
-        (row, at, f"{engine} splits every weight over the devices: {reason}; {way_out}")
-        for row, reason in reasons
-        if reason
+        (row.name, "training.optimizer", f"{text}: {reason}; choose adam, or leave out --engine")
+        for row in experiment.rows
+        if (reason := shard_blocker(row.spec.training))
     ]
     if refusals:
         raise config.mistakes_error(experiment, refusals)
