@@ -44,7 +44,7 @@ PROBE_SECONDS = 8.0  # per row, without the first round, in which processes star
 PROBE_SHARE = 0.1  # of the training time of all runs
 TRAIN_SPEED = "train_target_tokens_per_second"
 """The key of a probe for the speed of training."""
-_SPEEDS = ("train_target_tokens_per_second", "decode_sentences_per_second")
+_SPEEDS = (TRAIN_SPEED, "decode_sentences_per_second")
 _MOST_EARLIER = 7  # sessions that are kept in addition to the latest
 _IRRELEVANT = {
     "steps",
