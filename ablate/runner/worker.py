@@ -2,10 +2,10 @@
 
 An empty line ends a group, whose tasks take turns; a later number changes how many cores it may
 keep busy. Importing PyTorch takes seconds: on Linux each group gets a fork of this process, which
-has not computed anything. The process executes a group itself, and then ends, on other systems; to
-measure memory, which a fork shares; and if an import has opened a GPU, which no fork can use. The
-exit status of a group is 0 when all tasks have sent how they ended, 1 when the failure of one ended
-the process of all, one of `EXIT_STATUS` when a lost rank did, and 130 when it was stopped.
+has not computed anything. The process executes a group itself, and then ends, on other systems, and
+to measure memory, which a fork shares. The exit status of a group is 0 when all tasks have sent how
+they ended, 1 when the failure of one ended the process of all, one of `EXIT_STATUS` when a lost
+rank did, and 130 when it was stopped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import NoReturn
 
 import torch
@@ -73,7 +72,7 @@ def main() -> int:
 
     for tasks in _groups():
         measures_memory = tasks[0].action == "probe" and tasks[0].round == 0
-        if sys.platform != "linux" or measures_memory or has_open_file("/dev/nvidia"):
+        if sys.platform != "linux" or measures_memory:
             return _execute_group(tasks, send)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until there is a handler
         worker = os.getpid()
@@ -105,15 +104,6 @@ def _groups() -> Iterator[list[Task]]:
 def _standard_input() -> io.FileIO:
     """Return standard input without a buffer: what it read ahead would be lost to the forks."""
     return io.FileIO(sys.stdin.fileno(), closefd=False)
-
-
-def has_open_file(start: str) -> bool:
-    """Return whether the process has a file open whose path begins with ``start``; on Linux."""
-    for file in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # the descriptor of the listing itself is closed again
-            if str(file.readlink()).startswith(start):
-                return True
-    return False
 
 
 def _wait_for(fork: int) -> tuple[int, bool]:

@@ -20,7 +20,6 @@ from ablate.runner.backends.local import WORKER, Local, LocalProcess, python_pat
 from ablate.runner.devices import Device, n_cores
 from ablate.runner.schedule import schedule
 from ablate.runner.task import Heartbeat, Task
-from ablate.runner.worker import has_open_file
 from ablate.store import Store
 from tests.runner.conftest import MEASURED, SMALL, Diary, MakeTask, small_spec
 
@@ -212,13 +211,6 @@ def test_each_group_has_a_log_of_its_own(task: MakeTask, diary: Diary, store: St
     assert lines[1:4] == ["waiting for another process", "reading the corpus", "training"]
     assert any(line.startswith("training  step 12/12  loss ") for line in lines), lines
     assert lines[-1] == "ended"
-
-
-def test_what_is_open_is_seen(tmp_path: Path) -> None:
-    assert not has_open_file(str(tmp_path))
-    with (tmp_path / "nvidia0").open("w"):
-        assert has_open_file(str(tmp_path / "nvidia"))
-    assert not has_open_file(str(tmp_path))
 
 
 def test_what_another_call_makes_comes_last_and_is_made_once(
