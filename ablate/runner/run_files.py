@@ -7,16 +7,13 @@ random draws of both kinds. If it is stopped, it resumes with the same fallbacks
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
-from ablate.errors import DamagedFileWarning, StoreError
+from ablate.errors import StoreError
 from ablate.runner.task import Task, TaskGroup
 from ablate.store import Store, is_finished, verify, writable, write_whole
 from ablate.writing import atomic_write, remove_tree
@@ -30,7 +27,6 @@ _PERMANENT = ("lock", "log.txt")
 _CHECKPOINT = "checkpoint.pt"
 _CHANGED = "changed.json"
 """Beside a checkpoint: the fallbacks that the run began with, if any."""
-_FALLBACKS = TypeAdapter(dict[Literal["micro_batch_factor", "engine", "engine_note"], Any])
 
 
 def resume(task: Task, folder: Path) -> Task:
@@ -129,18 +125,12 @@ def store_outputs(task: Task, bundle: Bundle) -> None:
 
 
 def _read_fallbacks(folder: Path) -> dict[str, Any]:
-    """Return the fallbacks that a checkpoint was made with; if they are unknown, begin anew."""
+    """Return the fallbacks that a checkpoint was made with; without a checkpoint, forget them."""
     file = folder / _CHANGED
     if not file.exists() or not (folder / _CHECKPOINT).exists():
         file.unlink(missing_ok=True)
         return {}
-    try:
-        return {str(k): v for k, v in _FALLBACKS.validate_json(file.read_bytes()).items()}
-    except ValidationError:
-        text = f"{file}: is damaged; the run begins anew"
-        warnings.warn(text, DamagedFileWarning, stacklevel=2)
-        _remove_all(folder)
-        return {}
+    return json.loads(file.read_bytes())
 
 
 def _remove_all(folder: Path) -> None:
