@@ -67,8 +67,9 @@ def _is_gone(process: int, within_s: float = 5.0) -> bool:
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         try:
-            os.kill(process, 0)
-        except ProcessLookupError:
+            if not _command(process):  # it has ended, and its parent has not waited for it yet
+                return True
+        except (FileNotFoundError, ProcessLookupError):
             return True
         time.sleep(0.01)
     return False
