@@ -15,13 +15,7 @@ from ablate.runner import devices
 from ablate.runner.backends.contract import Backend, BackendRequest
 from ablate.runner.devices import Device
 from ablate.runner.pool import Pool
-from ablate.runner.task import (
-    Message,
-    ProcessExited,
-    ProgressListener,
-    TaskGroup,
-    parse_message,
-)
+from ablate.runner.task import Message, ProcessExited, ProgressListener, TaskGroup, parse_message
 
 WORKER = (sys.executable, "-P", "-m", "ablate.runner")
 

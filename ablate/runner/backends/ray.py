@@ -25,12 +25,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ablate.errors import StoreError, first_line
 from ablate.runner.backends.contract import Backend, BackendRequest, ClusterError
-from ablate.runner.backends.relay import (
-    NodeFacts,
-    Relay,
-    describe_node,
-    software_difference,
-)
+from ablate.runner.backends.relay import NodeFacts, Relay, describe_node, software_difference
 from ablate.runner.devices import Device, DeviceError, n_cores
 from ablate.runner.pool import Pool
 from ablate.runner.run_files import inputs_of, store_outputs
