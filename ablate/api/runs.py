@@ -96,7 +96,6 @@ def runs(
             where a label is none of these, those whose hash begins so; all by default. A label that
             fits none is a remark on standard error.
     """
-    _refuse_text(labels)
     unknown = next((status for status in statuses if status not in STATUSES), None)
     if unknown is not None:
         raise SpecError(no_such("status", unknown, STATUSES))
@@ -105,18 +104,12 @@ def runs(
     for remark in remarks:
         print_remark(remark)
     every_run = _every_run(store, needed)
-    labelled: set[str] = set()
-    for label in labels:
-        fitting = {run.run for run in _labelled(every_run, label)}
-        if not fitting:
-            experiments = sorted({run.experiment for run in every_run if run.experiment})
-            print_remark(no_such("stored run or experiment", label, experiments))
-        labelled |= fitting
-    return [
-        run
-        for run in every_run
-        if (not statuses or run.status in statuses) and (not labels or run.run in labelled)
-    ]
+    labelled, unfit = _labelled(every_run, labels)
+    for label in unfit:
+        experiments = sorted({run.experiment for run in every_run if run.experiment})
+        print_remark(no_such("stored run or experiment", label, experiments))
+    chosen = labelled if labels else every_run
+    return [run for run in chosen if not statuses or run.status in statuses]
 
 
 def remove(
@@ -130,16 +123,11 @@ def remove(
         SpecError: if the labels are one text.
         StoreError: if a label fits no run; nothing is removed then.
     """
-    _refuse_text(labels)
-    every_run, labelled = runs(results), set[str]()
-    for label in labels:
-        fitting = {run.run for run in _labelled(every_run, label)}
-        if not fitting:
-            raise StoreError(
-                f"{Path(results) / 'runs'} holds no run {label!r}; `ablate runs list` shows them"
-            )
-        labelled |= fitting
-    chosen = [run for run in every_run if run.run in labelled]
+    chosen, unfit = _labelled(runs(results), labels)
+    if unfit:
+        raise StoreError(
+            f"{Path(results) / 'runs'} holds no run {unfit[0]!r}; `ablate runs list` shows them"
+        )
     return _remove(Path(results), chosen, is_trial=is_trial)
 
 
@@ -301,20 +289,24 @@ def _is_locked(file: str) -> bool:
     return False
 
 
-def _refuse_text(labels: Collection[str]) -> None:
-    """Refuse one text, of which each character would be the beginning of a hash."""
-    if isinstance(labels, str):
+def _labelled(
+    every_run: Sequence[StoredRun], labels: Collection[str]
+) -> tuple[list[StoredRun], list[str]]:
+    """Return the runs whose name, or else hash, fits a label; and the labels that fit none."""
+    if isinstance(labels, str):  # of which each character would be the beginning of a hash
         raise SpecError(f"labels are a list, as in [{labels!r}]; this is a text")
-
-
-def _labelled(every_run: Sequence[StoredRun], label: str) -> list[StoredRun]:
-    """Return the runs with this name; if there are none, those whose hash begins so."""
-    named = [
-        run
-        for run in every_run
-        if label in (run.experiment, f"{run.experiment}:{run.row}", run.label)
-    ]
-    return named or [run for run in every_run if label and run.run.startswith(label)]
+    chosen, unfit = set[str](), []
+    for label in labels:
+        fitting = {
+            run.run
+            for run in every_run
+            if label in (run.experiment, f"{run.experiment}:{run.row}", run.label)
+        }
+        fitting = fitting or {run.run for run in every_run if label and run.run.startswith(label)}
+        chosen |= fitting
+        if not fitting:
+            unfit.append(label)
+    return [run for run in every_run if run.run in chosen], unfit
 
 
 def _remove(results: Path, chosen: Sequence[StoredRun], *, is_trial: bool) -> list[StoredRun]:
