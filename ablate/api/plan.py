@@ -24,7 +24,6 @@ from ablate.api.selection import (
     RunLookup,
     Selection,
     hash_of,
-    key_of,
     select,
     training_of,
     tuning_runs,
@@ -148,11 +147,11 @@ class _Planner:
         self._fingerprints = Fingerprints()
         self._count = cache(partial(count, FlopCounter()))
         self.finished: Records = {}
-        self._vocabularies: dict[tuple[Choice, Choice], Vocabulary] = {}  # as detectable
+        self._vocabularies: dict[tuple[Choice, Choice], Vocabulary] = {}
         self._runs = grouped((run.variant, run) for run in selection.runs)
         self._trained: dict[RunSpec, RunSpec] = {}  # by what is trained, the first run
         self._probe = cache(self._load_probe)
-        self._records: dict[tuple[Any, ...], tuple[str | None, dict[str, Any] | None]] = {}
+        self._record = cache(self._load_record)
         for row in selection.whole.rows:
             self._note_vocabulary(row.spec, self._probe(row.spec))
         for run in selection.runs:
@@ -164,11 +163,11 @@ class _Planner:
             if key not in self._vocabularies and (learned := vocabulary_at_hand(row.spec)):
                 self._vocabularies[key] = learned
 
-    def _note_vocabulary(self, spec: RunSpec, detectable: Mapping[str, Any]) -> None:
+    def _note_vocabulary(self, spec: RunSpec, sizes: Mapping[str, Any]) -> None:
         """Note the vocabulary of a probe or run for all rows of its corpus and tokenizer."""
-        if "n_src" in detectable and "n_tgt" in detectable:
+        if "n_src" in sizes and "n_tgt" in sizes:
             self._vocabularies[_vocabulary_key(spec)] = Vocabulary(
-                int(detectable["n_src"]), int(detectable["n_tgt"]), _nominal(spec).is_joint
+                int(sizes["n_src"]), int(sizes["n_tgt"]), _nominal(spec).is_joint
             )
 
     def row(self, row: Row) -> PlannedRow:
@@ -253,18 +252,15 @@ class _Planner:
             self.finished[run.variant, run.seed] = record
         return PlannedRun(run.seed, record["hash"], is_done=True, takes_weights=takes_weights)
 
-    def _record(self, run: Run) -> tuple[str | None, dict[str, Any] | None]:
+    def _load_record(self, run: Run) -> tuple[str | None, dict[str, Any] | None]:
         """Return a run's hash, unless its corpus is unknown, and its record if it is finished."""
         fingerprint = self._fingerprints.of(run.spec.corpus)
         if fingerprint is None:
             return None, None
-        name = run.experiment, *key_of(run)
-        if name not in self._records:
-            precision = devices.resolve(run.spec.training.precision, self._device)
-            key = hash_of(run.spec, fingerprint, precision, self._engine)
-            record = self._store.load_outcome(key)
-            self._records[name] = key, record if is_finished(record) else None
-        return self._records[name]
+        precision = devices.resolve(run.spec.training.precision, self._device)
+        key = hash_of(run.spec, fingerprint, precision, self._engine)
+        record = self._store.load_outcome(key)
+        return key, record if is_finished(record) else None
 
 
 def _vocabulary_key(spec: RunSpec) -> tuple[Choice, Choice]:
