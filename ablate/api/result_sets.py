@@ -179,10 +179,7 @@ def _order(record: Record) -> tuple[str, bool, str, int]:
 
 
 def _of_records(
-    records: Records,
-    store: Store,
-    experiment: Experiment | None = None,
-    found_by_hash: Collection[str] = (),
+    records: Records, store: Store, experiment: Experiment | None, found_by_hash: Collection[str]
 ) -> ResultSet:
     rows_of_file = experiment.rows if experiment else ()
     stored_names = dict.fromkeys(row for row, _ in records)
