@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 
 import typer
@@ -25,11 +26,14 @@ def run_names(context: typer.Context, incomplete: str) -> Iterable[str]:
 def row_names(context: typer.Context, incomplete: str) -> Iterable[str]:
     """Return the rows of the experiment that the command names, which begin so."""
     from ablate import config
+    from ablate.registry.plugins import without_plugins
 
     others = (word for word in context.args if not word.startswith("-"))  # not yet parsed
     spec = context.params.get("spec") or next(others, None)
+    no_plugins = context.find_root().params.get("no_plugins")
     try:
-        rows = config.load(Path(spec)).rows if spec else ()
+        with without_plugins() if no_plugins else nullcontext():
+            rows = config.load(Path(spec)).rows if spec else ()
     except AblateError:
         return []
     return [row.name for row in rows if row.name.startswith(incomplete)]

@@ -55,6 +55,15 @@ def test_names_of_rows_are_completed(folder: Path) -> None:
     assert completed("ablate run --only ") == []
 
 
+def test_rows_are_completed_without_the_plugins_that_the_command_keeps_out(folder: Path) -> None:
+    Path("own.py").write_text("from pathlib import Path\nPath('has_run').touch()\n")
+    Path("own.yaml").write_text(f"plugins: own.py\n{EXPERIMENT}", encoding="utf-8")
+    completed("ablate --no-plugins run own.yaml --only ")
+    assert not Path("has_run").exists()
+    completed("ablate run own.yaml --only ")
+    assert Path("has_run").exists()
+
+
 @pytest.mark.parametrize("option", ["--watch", ""])
 def test_a_status_is_watched_until_all_is_done(
     option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
