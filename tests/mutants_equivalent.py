@@ -285,13 +285,10 @@ a search computes no gradients
   model/transformer.py  Transformer.step  halve the gradient: *
   model/transformer.py  Transformer.start  detach: *
 one more token has room
-  decoding/beam.py  Beam.initial_state  1 -> 2: 1
-  decoding/greedy.py  Greedy.initial_state  1 -> 2: 1
+  decoding/search_state.py  beginning  1 -> 2: 1
 tokens are flattened later
-  decoding/beam.py  _BeamState.last_tokens  1 -> 2: 1 (3)
-  decoding/beam.py  _BeamState.last_tokens  drop a minus: -1 (2)
-  decoding/sampling.py  _SampleState.last_tokens  drop a minus: -1 (2)
-  decoding/sampling.py  _SampleState.last_tokens  1 -> 2: 1 (3)
+  decoding/search_state.py  TokenState.last_tokens  1 -> 2: 1 (3)
+  decoding/search_state.py  TokenState.last_tokens  drop a minus: -1 (2)
 chunks may have any size
   decoding/candidates.py  candidates  1 -> 2: 1
 to drop no sentence reorders the rows, too

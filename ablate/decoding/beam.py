@@ -13,9 +13,9 @@ import torch
 from pydantic import AfterValidator, NonNegativeFloat, NonNegativeInt, PositiveInt
 from torch import Tensor
 
-from ablate.data.tokenizer import BOS, EOS, PAD
+from ablate.data.tokenizer import EOS, PAD
 from ablate.decoding.search import Search
-from ablate.decoding.search_state import Hypothesis, SearchState
+from ablate.decoding.search_state import Hypothesis, SearchState, TokenState, beginning
 from ablate.registry import AddedOption, register
 
 Alpha = Annotated[NonNegativeFloat | Literal["none"], AfterValidator(lambda a: a or "none")]
@@ -73,17 +73,13 @@ class Beam(Search):
         self.n_best = n_best
 
     def initial_state(self, src: Tensor, max_lens: Tensor) -> SearchState:
-        shape = len(max_lens), self.n_beams
-        tokens = max_lens.new_full((*shape, int(max_lens.max()) + 1), PAD)
-        tokens[..., 0] = BOS
-        neg_inf = torch.full(shape, -torch.inf, device=max_lens.device)
-        log_p = neg_inf.clone()
-        log_p[:, 0] = 0.0  # all beams are BOS alone, so only one may be extended
-        has_ended = torch.zeros_like(log_p, dtype=torch.bool)
-        state = _BeamState(self, max_lens, tokens, log_p, neg_inf, has_ended)
+        tokens, log_p, has_ended = beginning(self.n_beams, max_lens)
+        scores = torch.full_like(log_p, -torch.inf)
+        log_p[:, 1:] = -torch.inf  # all beams are BOS alone, so only one may be extended
+        state = _BeamState(tokens, log_p, has_ended, self, max_lens, scores)
         if self.coverage:
             state.is_source = src != PAD
-            state.attention_sums = torch.zeros(*shape, src.size(1), device=src.device)
+            state.attention_sums = torch.zeros(*log_p.shape, src.size(1), device=src.device)
         return state
 
     def penalty(self, length: Tensor) -> Tensor:
@@ -93,7 +89,7 @@ class Beam(Search):
 
 
 @dataclass
-class _BeamState(SearchState):
+class _BeamState(TokenState):
     """The beams of every sentence; those that have ended keep their rows.
 
     A beam with a log-probability of -inf is empty.
@@ -101,10 +97,7 @@ class _BeamState(SearchState):
 
     search: Beam
     max_lens: Tensor  # the most tokens of each translation, EOS included, (B,)
-    tokens: Tensor  # BOS and the generated tokens, (B, K, 1 + L)
-    log_p: Tensor  # of the generated tokens, (B, K)
     scores: Tensor  # of the beams that have ended, (B, K); of the others, -inf
-    has_ended: Tensor  # whether EOS was generated, (B, K)
     is_source: Tensor | None = None  # where the source has a token, (B, S), for a coverage penalty
     # Attention to each source token, summed over the target so far, (B, K, S); of no meaning for
     # beams that have ended
@@ -113,9 +106,6 @@ class _BeamState(SearchState):
     def observe_attention(self, weights: Tensor) -> None:
         assert self.attention_sums is not None, "there is a coverage penalty"
         self.attention_sums = self.attention_sums + weights
-
-    def last_tokens(self, step: Tensor) -> Tensor:
-        return self.tokens.index_select(-1, step - 1).squeeze(-1)
 
     def advance(self, log_p: Tensor, tokens: Tensor, step: Tensor) -> Tensor:
         live = self._live_log_p()[..., None]

@@ -14,9 +14,9 @@ import torch
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from ablate.data.tokenizer import BOS, EOS, PAD
+from ablate.data.tokenizer import PAD
 from ablate.decoding.search import Search
-from ablate.decoding.search_state import Hypothesis, SearchState
+from ablate.decoding.search_state import Hypothesis, SearchState, TokenState, beginning
 from ablate.parts.dims import AtLeastTwo
 from ablate.registry import register
 
@@ -51,12 +51,9 @@ class Sampler(Search):
         self.seed = seed
 
     def initial_state(self, src: Tensor, max_lens: Tensor) -> SearchState:
-        shape = len(max_lens), self.n_beams
-        tokens = max_lens.new_full((*shape, int(max_lens.max()) + 1), PAD)
-        tokens[..., 0] = BOS
-        log_p = torch.zeros(shape, device=max_lens.device)
-        has_ended = torch.zeros_like(log_p, dtype=torch.bool)
-        return _SampleState(self, _keys(src, self.seed), tokens, log_p, has_ended)
+        return _SampleState(
+            *beginning(self.n_beams, max_lens), sampler=self, keys=_keys(src, self.seed)
+        )
 
     def rank(self, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
         """Return the samples of one sentence, best first."""
@@ -64,17 +61,9 @@ class Sampler(Search):
 
 
 @dataclass
-class _SampleState(SearchState):
-    """The samples of every sentence."""
-
+class _SampleState(TokenState):
     sampler: Sampler
     keys: Tensor  # of the random numbers of each sentence, (B,)
-    tokens: Tensor  # BOS and the generated tokens, (B, K, 1 + L)
-    log_p: Tensor  # of the generated tokens, (B, K)
-    has_ended: Tensor  # whether EOS was generated, (B, K)
-
-    def last_tokens(self, step: Tensor) -> Tensor:
-        return self.tokens.index_select(-1, step - 1).squeeze(-1)
 
     def advance(self, log_p: Tensor, tokens: Tensor, step: Tensor) -> None:
         scaled = log_p.double() / self.sampler.temperature
@@ -82,25 +71,10 @@ class _SampleState(SearchState):
         is_outside = p.cumsum(dim=-1) - p >= self.sampler.top_p  # of the nucleus; p is sorted
         gumbel = -(-self._uniform(tokens, step).log()).log()
         index = (scaled.masked_fill(is_outside, -torch.inf) + gumbel).argmax(dim=-1, keepdim=True)
-        token = tokens.gather(-1, index)[..., 0]
-        log_p_of_token = log_p.gather(-1, index)[..., 0]
-        self.log_p = torch.where(self.has_ended, self.log_p, self.log_p + log_p_of_token)
-        self.tokens.index_copy_(-1, step, token.masked_fill(self.has_ended, PAD)[..., None])
-        self.has_ended = self.has_ended | (token == EOS)
-
-    def is_done(self) -> Tensor:
-        return self.has_ended.all(dim=1)
+        self.append(tokens.gather(-1, index)[..., 0], log_p.gather(-1, index)[..., 0], step)
 
     def hypotheses(self) -> list[list[Hypothesis]]:
-        return [
-            self.sampler.rank(
-                [
-                    Hypothesis(sample[1 : sample.index(EOS)], log_p, log_p)
-                    for sample, log_p in zip(*of_sentence, strict=True)
-                ]
-            )
-            for of_sentence in zip(self.tokens.tolist(), self.log_p.tolist(), strict=True)
-        ]
+        return [self.sampler.rank(samples) for samples in super().hypotheses()]
 
     def _uniform(self, tokens: Tensor, step: Tensor) -> Tensor:
         """Return a number between 0 and 1 for each of ``tokens`` (B, K, C) as token ``step``."""

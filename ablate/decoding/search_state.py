@@ -11,8 +11,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from typing import Self
 
+import torch
 from torch import Tensor
 
+from ablate.data.tokenizer import BOS, EOS, PAD
 from ablate.decoding.candidates import LengthLimits
 
 
@@ -76,6 +78,45 @@ class SearchState(ABC):
         """Return the search state of the ``sentences`` with these indices, (B',)."""
         selected = {name: x.index_select(0, sentences) for name, x in self.tensors().items()}
         return replace(self, **selected)
+
+
+@dataclass
+class TokenState(SearchState):
+    """The tokens of all beams; each beam continues itself until EOS. L most target tokens."""
+
+    tokens: Tensor  # BOS and the generated tokens, (B, K, 1 + L)
+    log_p: Tensor  # of the generated tokens, (B, K)
+    has_ended: Tensor  # whether EOS was generated, (B, K)
+
+    def last_tokens(self, step: Tensor) -> Tensor:
+        return self.tokens.index_select(-1, step - 1).squeeze(-1)
+
+    def append(self, token: Tensor, log_p: Tensor, step: Tensor) -> None:
+        """Add a token to every beam that has not ended; both are (B, K)."""
+        self.log_p = torch.where(self.has_ended, self.log_p, self.log_p + log_p)
+        self.tokens.index_copy_(-1, step, token.masked_fill(self.has_ended, PAD)[..., None])
+        self.has_ended = self.has_ended | (token == EOS)
+
+    def is_done(self) -> Tensor:
+        return self.has_ended.all(dim=1)
+
+    def hypotheses(self) -> list[list[Hypothesis]]:
+        return [
+            [
+                Hypothesis(beam[1 : beam.index(EOS)], score=log_p, log_p=log_p)
+                for beam, log_p in zip(*of_sentence, strict=True)
+            ]
+            for of_sentence in zip(self.tokens.tolist(), self.log_p.tolist(), strict=True)
+        ]
+
+
+def beginning(n_beams: int, max_lens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the fields of a `TokenState` before the first token, for ``max_lens`` (B,)."""
+    shape = len(max_lens), n_beams
+    tokens = max_lens.new_full((*shape, int(max_lens.max()) + 1), PAD)
+    tokens[..., 0] = BOS
+    log_p = torch.zeros(shape, device=max_lens.device)
+    return tokens, log_p, torch.zeros_like(log_p, dtype=torch.bool)
 
 
 @dataclass(frozen=True)
