@@ -321,10 +321,7 @@ def members(archive: Path, names: Collection[str]) -> Iterator[dict[str, IO[byte
         yield files
 
 
-def segments(name: str, content: bytes) -> list[str]:
+def segments(content: bytes) -> list[str]:
     """Return the text of every ``<seg>``, in order, entities resolved, each on one line."""
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        raise DataError(f"{name}: {error}") from error
-    return [" ".join(html.unescape(segment).split()) for segment in _SEGMENT.findall(text)]
+    texts = _SEGMENT.findall(content.decode())
+    return [" ".join(html.unescape(text).split()) for text in texts]
