@@ -73,11 +73,8 @@ def pieces_of(path: Path) -> Iterator[bytes]:
     ``x.zip/name`` is a file of an archive.
     """
     try:
-        if zipped := _zipped(path):
-            with member(*zipped) as file:
-                yield from unpacked(file, str(path))
-            return
-        with path.open("rb") as file:
+        zipped = _zipped(path)
+        with member(*zipped) if zipped else path.open("rb") as file:
             yield from unpacked(file, str(path))
     except FileNotFoundError as error:
         raise DataError(f"{path}: {_no_file(path)}") from error
