@@ -28,7 +28,7 @@ from ablate.data.parallel import (
 from ablate.errors import DataError
 from ablate.hashing import digest, sha256
 from ablate.registry import digest_of_code
-from ablate.wording import and_list, counted
+from ablate.wording import and_list
 
 Code = Annotated[str, Field(min_length=1)]
 FaultName = Literal["test_in_train", "test_in_dev", "same_sides", "repeated_pairs", "swapped_sides"]
@@ -247,11 +247,6 @@ class OwnText(Corpus):
         more: list[Sequence[str]] = []
         for reference in range(1, self._n_references(split)):
             other, notes_of_other = self._with_reference(split, label, reference)
-            if len(other) != len(text):
-                raise DataError(
-                    f"has {counted(len(text), 'sentence')}, and {len(other):,} of reference "
-                    f"{reference + 1}"
-                )
             more.append(other.tgt)
             notes += tuple(note for note in notes_of_other if note not in notes)
         return replace(text, more=tuple(more)), notes
