@@ -32,51 +32,41 @@ Language = Literal["en", "de", "fr"]
 class Source:
     """One training archive; ``{x}`` stands for German or French, ``{side}`` for any language."""
 
-    remote: Remote
+    url: str
+    sha256: str
     member: str
     languages: tuple[str, ...] = ("de", "fr")
+
+    @property
+    def remote(self) -> Remote:
+        return Remote(self.url.rpartition("/")[2], self.url, self.sha256)
 
 
 SOURCES = (
     Source(
-        Remote(
-            "training-parallel-europarl-v7.tgz",
-            "https://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz",
-            "0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7",
-        ),
+        "https://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz",
+        "0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7",
         "training/europarl-v7.{x}-en.{side}",
     ),
     Source(
-        Remote(
-            "training-parallel-commoncrawl.tgz",
-            "https://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz",
-            "c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
-        ),
+        "https://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz",
+        "c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
         "commoncrawl.{x}-en.{side}",
     ),
     Source(
-        Remote(
-            "training-parallel-un.tgz",
-            "https://www.statmt.org/wmt13/training-parallel-un.tgz",
-            "29141b5c1eba149a94f7a59d3b1a834b2e47fe0f8758d68dcd77a3d3f497ee47",
-        ),
+        "https://www.statmt.org/wmt13/training-parallel-un.tgz",
+        "29141b5c1eba149a94f7a59d3b1a834b2e47fe0f8758d68dcd77a3d3f497ee47",
         "un/undoc.2000.{x}-en.{side}",
         languages=("fr",),
     ),
     Source(
-        Remote(
-            "training-parallel-nc-v9.tgz",
-            "https://www.statmt.org/wmt14/training-parallel-nc-v9.tgz",
-            "cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485",
-        ),
+        "https://www.statmt.org/wmt14/training-parallel-nc-v9.tgz",
+        "cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485",
         "training/news-commentary-v9.{x}-en.{side}",
     ),
     Source(
-        Remote(
-            "training-giga-fren.tar",
-            "https://www.statmt.org/wmt10/training-giga-fren.tar",
-            "3ff8319f6919393520559bfbc7ad6a747ec81b3abc7be9993b338d4b017b4d9a",
-        ),
+        "https://www.statmt.org/wmt10/training-giga-fren.tar",
+        "3ff8319f6919393520559bfbc7ad6a747ec81b3abc7be9993b338d4b017b4d9a",
         "giga-fren.release2.fixed.{side}.gz",
         languages=("fr",),
     ),
