@@ -569,8 +569,6 @@ no piece is empty
   data/unigram.py  _seeds  drop the second term: start + 1
 a second row that does not fit is cut off
   data/batches.py  bounds  1 -> 2: 1 (3)
-without another noun there is no object
-  data/synthetic/corpus.py  Sampler._modifier  False -> True: False (2)
 any longer hash does
   data/synthetic/corpus.py  _Sentences.take  8 -> 9: 8
 no text has a special piece, and anything below the rarest one does

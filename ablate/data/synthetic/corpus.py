@@ -244,12 +244,9 @@ class Sampler:
         verb = self._pick(lexicon.TRANSITIVES)
         if kind < 0.7 and verb.takes in ("any", "animate" if noun.is_animate else "thing"):
             return Relative(verb, tense, self._phrase(self._person(), depth), head_is_object=True)
-        if not noun.is_animate:
-            return Relative(
-                self._pick(lexicon.INTRANSITIVES[-2:]), tense, None, head_is_object=False
-            )
-        if kind < 0.8:
-            return Relative(self._pick(lexicon.INTRANSITIVES), tense, None, head_is_object=False)
+        if kind < 0.8 or not noun.is_animate:
+            verbs = lexicon.INTRANSITIVES if noun.is_animate else lexicon.INTRANSITIVES[-2:]
+            return Relative(self._pick(verbs), tense, None, head_is_object=False)
         is_animate = verb.takes == "animate" or (verb.takes == "any" and self._chance(0.5))
         other = self._phrase(self._noun(is_animate), depth)
         return Relative(verb, tense, other, head_is_object=False)
