@@ -42,8 +42,6 @@ class Files(OwnText):
     training text; lesser ones are told under the table (`ablate corpora check`).
 
     Args:
-        src: code of the source language.
-        tgt: code of the target language.
         train: the source and the target file to train on.
         dev: the pair of files that decides about stopping and averaging.
         tests: the pairs of files to report on, by name; with further files of the target, if there
@@ -52,13 +50,6 @@ class Files(OwnText):
             many a test called ``test``. They are chosen by hashes, wherever they stand; where text
             is added, some become others. Pairs like them, but for case and punctuation, are left
             out.
-        tokenised: the text is lower-cased and its tokens stand apart, so BLEU must not tokenise.
-        max_words: a training pair has no more on either side; characters count where words are
-            not separated, as in Chinese or Thai.
-        max_ratio: a training pair's longer side has no more words for each of the shorter's.
-        overlap: what becomes of training pairs that are in dev or in a test, but for case and
-            punctuation: ``keep`` or ``drop``.
-        accept: names of faults with which the text is used all the same.
     """
 
     def __init__(  # noqa: PLR0913 - one argument for every option

@@ -92,7 +92,16 @@ class OwnText(Corpus):
     Args:
         paths: the files of each split, or patterns of files: of ``train``, ``dev`` and ``tests.x``,
             or of a few of them that hold the others too.
-        handling: how they are used.
+        handling: how they are used, as these options of every part say:
+        src: code of the source language.
+        tgt: code of the target language.
+        tokenised: the text is lower-cased and its tokens stand apart, so BLEU must not tokenise.
+        max_words: a training pair has no more on either side; characters count where words are
+            not separated, as in Chinese or Thai.
+        max_ratio: a training pair's longer side has no more words for each of the shorter's.
+        overlap: what becomes of training pairs that are in dev or in a test, but for case and
+            punctuation: ``keep`` or ``drop``.
+        accept: names of faults with which the text is used all the same.
     """
 
     def __init__(self, paths: Mapping[str, tuple[str, ...]], handling: Handling) -> None:

@@ -203,7 +203,6 @@ class ByteLevelPairs(BytePair):
     words are those of ``bpe``. A translation may hold bytes that are no UTF-8; they become U+FFFD.
 
     Args:
-        min_frequency: pairs that occur less often are not joined.
         dropout: the probability that a merge is left out, as in ``bpe``.
     """
 

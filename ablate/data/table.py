@@ -58,8 +58,6 @@ class Table(OwnText):
     fingerprints are as with ``files``.
 
     Args:
-        src: code of the source language.
-        tgt: code of the target language.
         train: the table to train on.
         dev: the table that decides about stopping and averaging.
         tests: the tables to report on, by name.
@@ -72,13 +70,6 @@ class Table(OwnText):
             or the name of its test, if train is the only table; null: ``split``.
         holdout: in place of dev, of tests or of both, how many training pairs become dev, and how
             many a test, as with ``files``.
-        tokenised: the text is lower-cased and its tokens stand apart, so BLEU must not tokenise.
-        max_words: a training pair has no more on either side; characters count where words are
-            not separated, as in Chinese or Thai.
-        max_ratio: a training pair's longer side has no more words for each of the shorter's.
-        overlap: what becomes of training pairs that are in dev or in a test, but for case and
-            punctuation: ``keep`` or ``drop``.
-        accept: names of faults with which the text is used all the same.
     """
 
     def __init__(  # noqa: PLR0913 - one argument for every option

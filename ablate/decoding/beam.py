@@ -42,7 +42,6 @@ class Beam(Search):
             the source's tokens, of ln min(1, sum over the target of the attention to that token);
             attention is the mean over the heads of the last decoder layer; 0.2 in Wu et al.
         n_best: hypotheses to return per sentence, at most ``size``.
-        max_extra: target tokens beyond those of the source.
 
     Raises:
         ValueError: if ``n_best`` exceeds ``size``; if a length penalty of ``none`` has a form.

@@ -14,11 +14,7 @@ from ablate.registry import register
 
 @register("greedy", source="Sutskever et al. 2014, arXiv:1409.3215, sec. 3.2, beam of size 1")
 class Greedy(Search):
-    """Take the likeliest token at every step; the score is the log-probability.
-
-    Args:
-        max_extra: target tokens beyond those of the source.
-    """
+    """Take the likeliest token at every step; the score is the log-probability."""
 
     def __init__(self, *, max_extra: NonNegativeInt = 50) -> None:
         super().__init__(max_extra)

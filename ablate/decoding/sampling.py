@@ -31,8 +31,14 @@ class Sampler(Search):
     """The contract of searches that draw tokens from the model's probabilities.
 
     Random numbers are a function of the seed, the ids of the source, the number of the sample and
-    that of the token, so that translations do not depend on the batch. `MinimumBayesRisk` describes
-    the options.
+    that of the token, so that translations do not depend on the batch.
+
+    Args:
+        n_samples: samples of each sentence.
+        temperature: divisor of the logits.
+        top_k: how many of the likeliest tokens may be drawn; None: all.
+        top_p: of these, the smallest set of likeliest tokens with this probability may be drawn.
+        seed: of the random numbers, which also depend on the source.
     """
 
     def __init__(
@@ -108,11 +114,8 @@ class Sample(Sampler):
 
     Args:
         temperature: divisor of the logits; below 1 likely tokens become likelier.
-        top_k: how many of the likeliest tokens may be drawn; None: all.
         top_p: of these, the smallest set of likeliest tokens with this probability may be drawn
             (nucleus sampling).
-        seed: of the random numbers, which also depend on the source.
-        max_extra: target tokens beyond those of the source.
     """
 
     def __init__(
@@ -140,14 +143,6 @@ class MinimumBayesRisk(Sampler):
     The utility of a sample, given another, is the mean over n = 1 to 4 of the F1 of their n-grams
     of tokens, 2 matches / (n-grams of both); an n that neither has is left out. The score is the
     mean utility given all samples.
-
-    Args:
-        n_samples: samples of each sentence.
-        temperature: divisor of the logits.
-        top_k: how many of the likeliest tokens may be drawn; None: all.
-        top_p: of these, the smallest set of likeliest tokens with this probability may be drawn.
-        seed: of the random numbers, which also depend on the source.
-        max_extra: target tokens beyond those of the source.
     """
 
     def __init__(
