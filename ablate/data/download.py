@@ -66,16 +66,16 @@ class RemoteCorpus(Corpus):
     def path(self, remote: Remote, report: Report = lambda _: None) -> Path:
         """Return the path of a file, after downloading it if necessary and checking its content."""
         path = self._find(remote)
-        if path is None:
-            path = self._cache_path(remote)
-            try:
+        try:
+            if path is None:
+                path = self._cache_path(remote)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with FileLock(path.with_name(f".{path.name}.lock")):
                     if not path.is_file():  # another process may have been faster
                         self._download(remote, path, report)
-            except OSError as error:
-                raise DataError(f"{error}; $ABLATE_CACHE moves the cache elsewhere") from error
-        self._check(remote, path)
+            self._check(remote, path)
+        except OSError as error:
+            raise DataError(f"{error}; $ABLATE_CACHE moves the cache elsewhere") from error
         return path
 
     def fingerprint(self) -> str:
@@ -83,14 +83,12 @@ class RemoteCorpus(Corpus):
         for remote in self.remotes:
             sha256 = remote.sha256
             if sha256 is None:
-                path = self._find(remote)
-                if path is None:
+                if self._find(remote) is None:
                     raise DataError(
                         f"{self._name}: {remote.path} has not been downloaded, and no hash of it "
                         f"is published; run `ablate corpora fetch {self._name}`"
                     )
-                self._check(remote, path)
-                sha256 = _hash_of(path)
+                sha256 = _hash_of(self.path(remote))
             parts += [remote.path, sha256]
         return digest(parts)
 
@@ -112,15 +110,11 @@ class RemoteCorpus(Corpus):
     def _check(self, remote: Remote, path: Path) -> None:
         """Compare a file with its pin, or with the first copy on this machine."""
         first = self._cache_path(remote).with_name(f"{Path(remote.path).name}.sha256")
-        expected = remote.sha256
-        try:
-            actual = _hash_of(path)
-            if expected is None:
-                if not first.is_file():
-                    write_whole(first, f"{actual}\n")
-                expected = first.read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise DataError(f"{error}; $ABLATE_CACHE moves the cache elsewhere") from error
+        expected, actual = remote.sha256, _hash_of(path)
+        if expected is None:
+            if not first.is_file():
+                write_whole(first, f"{actual}\n")
+            expected = first.read_text(encoding="utf-8").strip()
         if actual != expected:
             origin = "" if remote.sha256 else f" (that of the first copy, kept in {first})"
             raise DataError(
