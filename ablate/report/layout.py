@@ -12,7 +12,7 @@ and the scores; a mark where a row is better than the baseline. Their early loss
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from string import ascii_uppercase
 from typing import Literal
@@ -67,53 +67,47 @@ def tabulate(
     ``trial`` says how it differs from its file's; ``looks`` are the seeds of earlier tables with
     verdicts, where this one has more.
     """
-    rows = experiment.rows
     results = Results.of(experiment, records, sentences or {})
+    blocks_of = {"ours": _ours, "vaswani": _vaswani, "narang": _narang}[layout]
+    begins = _groups(experiment.rows)[1] if layout == "vaswani" else ()
+    table = _table(experiment, results, blocks_of(experiment, results), begins)
     notes = list(footnotes(experiment, results))
     if looks:
         notes.insert(0, _added_seeds(experiment, looks))
     if trial:
         text = f"not the experiment as its file has it: {'; '.join(trial)}"
         notes.insert(0, Footnote("trial", text, is_vital=True))
-
-    def block_of(blocks: Sequence[Block], begins: Sequence[int] = ()) -> Table:
-        heads, cells = zip(*blocks, strict=True)
-        lines = [
-            Line(tuple(of_row), row.changes, summary, begins_group=at in begins)
-            for at, (*of_row, row, summary) in enumerate(
-                zip(*cells, rows, results.summaries, strict=True)
-            )
-        ]
-        return Table(
-            name=experiment.name,
-            question=experiment.question,
-            seeds=experiment.seeds,
-            columns=heads,
-            lines=tuple(lines),
-            footnotes=(),
-            results=results,
-        )
-
     if layout != "ours":
-        of_paper = block_of(*(_vaswani if layout == "vaswani" else _narang)(experiment, results))
-        notes = _paper_notes(notes, layout, results, of_paper.columns)
-        return replace(
-            of_paper, footnotes=tuple(notes), conclusion=conclusion(results), is_of_paper=True
-        )
-    names, paths = [Cell(row.name) for row in rows], columns.shown_paths(rows)
-    changes = [
-        (Column(path, label, kind="change"), columns.change_cells(rows, path))
-        for path, label in zip(paths, labels(paths), strict=True)
-    ]
-    head = (Column("row", "", kind="row"), names)
-    beside = columns.more(results)
-    below = block_of([(Column("row", "more", kind="row"), names), *beside]) if beside else None
+        notes = _paper_notes(notes, layout, results, table.columns)
+    below = columns.more(results) if layout == "ours" else []
+    head = Column("row", "more", kind="row"), [Cell(row.name) for row in experiment.rows]
     return replace(
-        block_of([head, *changes, *columns.quality(results), *columns.costs(results)]),
+        table,
         footnotes=tuple(notes),
         conclusion=conclusion(results),
-        more=below,
+        more=_table(experiment, results, [head, *below]) if below else None,
         trial=tuple(trial),
+        is_of_paper=layout != "ours",
+    )
+
+
+def _table(
+    experiment: Experiment, results: Results, blocks: Sequence[Block], begins: Sequence[int] = ()
+) -> Table:
+    heads, cells = zip(*blocks, strict=True)
+    rows = zip(*cells, experiment.rows, results.summaries, strict=True)
+    lines = [
+        Line(tuple(of_row), row.changes, summary, begins_group=at in begins)
+        for at, (*of_row, row, summary) in enumerate(rows)
+    ]
+    return Table(
+        name=experiment.name,
+        question=experiment.question,
+        seeds=experiment.seeds,
+        columns=heads,
+        lines=tuple(lines),
+        footnotes=(),
+        results=results,
     )
 
 
@@ -137,13 +131,22 @@ def _added_seeds(experiment: Experiment, looks: Sequence[Sequence[int]]) -> Foot
     )
 
 
-def _vaswani(experiment: Experiment, results: Results) -> tuple[list[Block], list[int]]:
-    """Return the columns of the layout, and which rows begin a group."""
-    names, begins = _groups(experiment.rows)
+def _ours(experiment: Experiment, results: Results) -> list[Block]:
+    rows = experiment.rows
+    return [
+        (Column("row", "", kind="row"), [Cell(row.name) for row in rows]),
+        *_changes(rows, columns.shown_paths(rows), {}),
+        *columns.quality(results),
+        *columns.costs(results),
+    ]
+
+
+def _vaswani(experiment: Experiment, results: Results) -> list[Block]:
+    names, _ = _groups(experiment.rows)
     first = results.sets[0] if results.sets else ""
-    blocks = [
+    return [
         (Column("row", "", kind="row"), [Cell(name) for name in names]),
-        *_settings(experiment),
+        *_settings(experiment.rows),
         *columns.known(
             [
                 _with_diverged(results, columns.losses(results, first)[-1]),
@@ -154,18 +157,16 @@ def _vaswani(experiment: Experiment, results: Results) -> tuple[list[Block], lis
             ]
         ),
     ]
-    return blocks, begins
 
 
-def _narang(experiment: Experiment, results: Results) -> tuple[list[Block], list[int]]:
-    """Return the columns of the layout; no row begins a group."""
+def _narang(experiment: Experiment, results: Results) -> list[Block]:
     sets = [Column(f"test.{name}.bleu", "BLEU", name) for name in results.sets]
     first = results.sets[0] if results.sets else ""
     others = [Column(f"test.{first}.{n}", measure_name(n), first) for n in results.metrics]
     loss = Column("dev.nll", "loss", "final, dev")
     if not results.has_one_tokenizer:
         loss = Column(results.loss or "", "bits/char", first)
-    blocks = [
+    return [
         (Column("row", "model", kind="row"), [Cell(row.name) for row in experiment.rows]),
         *columns.known(
             [
@@ -178,7 +179,6 @@ def _narang(experiment: Experiment, results: Results) -> tuple[list[Block], list
             ]
         ),
     ]
-    return blocks, []
 
 
 def _paper_notes(
@@ -229,15 +229,18 @@ def _letter(number: int) -> str:
     return (_letter(above - 1) if above else "") + ascii_uppercase[at]
 
 
-def _settings(experiment: Experiment) -> list[Block]:
-    rows = experiment.rows
+def _settings(rows: Sequence[Row]) -> list[Block]:
     order = list(_SYMBOLS)
     paths = columns.shown_paths(rows)
     if all(row.changes.get(_DROPOUT[0]) == row.changes.get(_DROPOUT[1]) for row in rows):
         paths = [path for path in paths if path != _DROPOUT[0]]
     paths.sort(key=lambda path: order.index(path) if path in order else len(order))
+    return _changes(rows, paths, _SYMBOLS)
+
+
+def _changes(rows: Sequence[Row], paths: Sequence[str], symbols: Mapping[str, str]) -> list[Block]:
     return [
-        (Column(path, _SYMBOLS.get(path, label), kind="change"), columns.change_cells(rows, path))
+        (Column(path, symbols.get(path, label), kind="change"), columns.change_cells(rows, path))
         for path, label in zip(paths, labels(paths), strict=True)
     ]
 

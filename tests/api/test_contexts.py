@@ -29,6 +29,7 @@ from ablate.report import contexts as module
 from ablate.report import render
 from ablate.report.contexts import conclusion, metric_of, tabulate, verdict_over
 from ablate.report.figures import draw_contexts
+from ablate.report.layout import Layout
 from ablate.report.looks import Looks
 from ablate.report.table import Contexts, Footnote, Table
 from ablate.report.values import NOTHING, interval_text, number, row_names, signed
@@ -110,6 +111,14 @@ def test_the_overview_has_the_differences_of_every_context(spec: Path) -> None:
         assert [cell.value for cell in table.column(f"{name}.bleu.difference.interval")][1:] == (
             ends[1:]
         )
+
+
+@pytest.mark.parametrize("layout", ["ours", "vaswani"])
+def test_some_of_the_seeds_are_a_trial_in_every_layout(spec: Path, layout: Layout) -> None:
+    table = reported(spec, seeds=[1, 2], layout=layout).table
+    assert table.trial == ("seeds 1, 2 in place of 1, 2, 3",)
+    assert table.footnotes[0].label == "trial"
+    assert table.footnotes[0].is_vital
 
 
 def test_all_contexts_together_are_the_mean_of_their_differences(spec: Path) -> None:
