@@ -258,15 +258,12 @@ def _of_mean(n: int, looks: Sequence[int]) -> str:
 
 
 def _vital(tables: Mapping[str, Table]) -> Iterator[Footnote]:
-    """Yield how the runs differ from the file's, and what is vital in the table of a context."""
-    if trial := next(iter(tables.values())).trial:
-        text = f"not the experiment as its file has it: {'; '.join(trial)}"
-        yield Footnote("trial", text, is_vital=True)
+    """Yield what is vital in the table of a context."""
     notes = grouped(
         ((note.label, note.text), name)
         for name, table in tables.items()
         for note in table.footnotes
-        if note.is_vital and note.label != "trial"
+        if note.is_vital
         if len(note.label) > 1 or note.label == DIVERGED  # others are marks of columns
     )
     for (label, text), names in notes.items():
