@@ -74,13 +74,14 @@ def judge(
         promise = Promise(level, level_of_one, n_closed=n_rows - len(undecided))
         compared = comparisons(summaries, sentences, metrics, promise=promise)
         staged.append(compared)
-        closed = [*_closed(summaries, metric, compared.get(metric), experiment.negligible.bleu)]
+        score = summaries[0].metrics.get(metric)
+        mean = score.mean if score else None
+        closed = [*_closed(summaries, compared.get(metric), experiment.negligible.bleu, mean)]
         if metric in compared:
             staged[-1] = {**compared, metric: _unbiased(staged, metric, closed, experiment)}
         decided |= dict.fromkeys(closed, n)
         undecided = [row for row in undecided if row not in decided]
         if metric in compared and n < experiment.looks[-1]:
-            mean = _mean(summaries[0], metric)
             hopeless = _hopeless(compared[metric], undecided, n, n_rows, experiment, mean)
             given_up |= dict.fromkeys(hopeless, n)
         undecided = [row for row in undecided if row not in given_up]
@@ -92,8 +93,8 @@ def judge(
     if not staged:
         seeds = experiment.seeds[:n_now]
         before = comparisons(summarise([baseline, *undecided], seeds, records), None, metrics)
-        staged = [{name: each.without_intervals() for name, each in before.items()}]
-        return Looks(experiment.looks, n_seeds, decided, given_up, staged[0])
+        known = {name: each.without_intervals() for name, each in before.items()}
+        return Looks(experiment.looks, n_seeds, decided, given_up, known)
     n_expected = 0.0
     if undecided and metric in staged[-1]:
         n_expected = _expected(staged[-1][metric], undecided, len(staged), n_rows, experiment)
@@ -104,22 +105,19 @@ def judge(
 
 
 def _closed(
-    summaries: Sequence[Summary], metric: str, compared: Comparison | None, band: float
+    summaries: Sequence[Summary], compared: Comparison | None, band: float, mean: float | None
 ) -> Iterator[str]:
-    """Yield the rows that need no more seeds; beside a baseline that diverged, all."""
+    """Yield the rows that need no more seeds; beside a baseline that diverged, all.
+
+    ``mean`` is the baseline's score.
+    """
     baseline, *rows = summaries
     for row in rows:
         each = compared.differences.get(row.name) if compared else None
-        judged = None
-        if each:
-            judged = verdict(each.simultaneous, band, baseline=_mean(baseline, metric))
+        judged = verdict(each.simultaneous, band, baseline=mean) if each else None
         is_decided = judged not in (None, Verdict.CANNOT_TELL) or (each and each.method == "same")
         if is_decided or baseline.count("diverged") or row.count("diverged"):
             yield row.name
-
-
-def _mean(row: Summary, metric: str) -> float | None:
-    return row.metrics[metric].mean if metric in row.metrics else None
 
 
 def _hopeless(
@@ -130,10 +128,7 @@ def _hopeless(
     experiment: Experiment,
     mean: float | None,
 ) -> Iterator[str]:
-    """Yield the rows that the last look will hardly decide: all, if the baseline has not learned.
-
-    ``mean`` is the baseline's score.
-    """
+    """Yield the rows that the last look will hardly decide; all if the baseline has not learned."""
     is_at_floor = mean is not None and mean < FLOOR * experiment.negligible.bleu
     for row in rows:
         by_last = 0.0 if is_at_floor else _chance(compared.differences[row], n, n_rows, experiment)
