@@ -41,7 +41,6 @@ class _Bin:
 
 @dataclass(frozen=True)
 class _Point:
-    row: str
     bin_: _Bin
     mean: float
     interval: Interval | None
@@ -87,7 +86,7 @@ def draw_lengths(
         add_legend(figure, f"bins: {unit}; {_LEGEND}")
         numbers = [
             {
-                "row": point.row,
+                "row": row,
                 "length.low": point.bin_.low,
                 "length.high": point.bin_.high,
                 "unit": unit,
@@ -96,7 +95,7 @@ def draw_lengths(
                 **interval_ends(point.interval),
                 "seeds": point.n,
             }
-            for of_row in points.values()
+            for row, of_row in points.items()
             for point in of_row
         ]
         return Drawing("lengths", _TITLE, figure, numbers)
@@ -135,7 +134,7 @@ def _points(
         interval = None
         if has_intervals and pairs.sd is not None:
             interval = Interval.of_mean(pairs.mean, pairs.sd, pairs.n)
-        points.append(_Point(row, bin_, pairs.mean, interval, pairs.n))
+        points.append(_Point(bin_, pairs.mean, interval, pairs.n))
     return points
 
 
