@@ -48,7 +48,7 @@ def test_options_that_another_part_brings_stand_where_they_are_not_the_baselines
   without: {model.feed_forward: gelu}
   named: {model.feed_forward.name: silu}
   same: {model.feed_forward: {name: relu_squared, d_ff: 32}}
-  other: {model.feed_forward: {name: swiglu, d_ff: 16}}
+  other: {model.feed_forward: {name: swiglu, d_ff: 16}, model.norm: rms}
 """
     laid_out = tabulate(made_up.experiment(tmp_path, variants), {})
     widths = ["32", "64", NOTHING, NOTHING, "", "16"]
