@@ -151,10 +151,8 @@ class Reference(Head):
             if self.blessed is None:
                 yield ("checks", name), "has not been blessed; bless the reference (--bless)"
             elif check.blessed and name not in self.blessed.checks:
-                yield (
-                    ("checks", name),
-                    (f"was blessed in another reference, or by another name; {BLESS_AGAIN}"),
-                )
+                reason = f"was blessed in another reference, or by another name; {BLESS_AGAIN}"
+                yield ("checks", name), reason
             else:
                 yield from check.flaws(name, self.alpha_each)
 
@@ -261,10 +259,8 @@ class ReferenceFile:
                 reason = f"no run has a measure {check.measure!r};{near}"
                 wrong.append((("checks", name, "measure"), reason))
         if wrong:
-            places = [(self.tree.descend(at)[0].mark, ".".join(at)) for at, _ in wrong]
-            reasons = [reason for _, reason in wrong]
             raise MistakesError(
-                [Mistake(*at, why) for at, why in zip(places, reasons, strict=True)]
+                Mistake(self.tree.descend(at)[0].mark, ".".join(at), reason) for at, reason in wrong
             )
 
 
