@@ -125,8 +125,6 @@ def seeds_needed(std: float, promise: Promise) -> int | None:
 
 def rounded_up(value: float) -> float:
     """Return a positive number with two digits that is not below ``value``."""
-    if value == 0:
-        return 0.0
     step = 10.0 ** (math.floor(math.log10(value)) - 1)
     return float(f"{math.ceil(value / step * (1 - 1e-12)) * step:.2g}")
 
