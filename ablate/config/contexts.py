@@ -13,12 +13,10 @@ from ablate.config.merge import leaves, marks, merge, merge_schema
 from ablate.config.runs import Experiment
 from ablate.config.tree import Mistake, Node
 
-_AT = "#"
-
 
 def of_context(path: Path | str) -> tuple[Path, str | None]:
     """Return the file of ``size.yaml#wide``, and the context; None if none is named."""
-    file, at, context = str(path).rpartition(_AT)
+    file, at, context = str(path).rpartition("#")
     is_file = shipped.resolve(Path(path)).exists()
     return (Path(path), None) if not at or is_file else (Path(file), context)
 

@@ -40,17 +40,15 @@ Schema = dict[str, Any]
 
 def schema() -> Schema:
     """Return the schema of an experiment file, in JSON Schema 2020-12."""
-    run = RunSpec.model_fields
-    varying = {key: run[key] for key in VARYING}
-    paths = dict(_paths(varying))
+    run = {key: info for key, info in RunSpec.model_fields.items() if key != "seed"}
+    paths = dict(_paths({key: run[key] for key in VARYING}))
     change = {**_object(paths), "minProperties": 1, "description": _CHANGE}
     axes = {
         path: {"type": "array", "minItems": 1, "uniqueItems": True, "items": value}
         for path, value in paths.items()
     }
     ref = {"$ref": "#/$defs/change"}
-    whole = _paths({key: info for key, info in run.items() if key != "seed"})
-    of_context = {**_object(dict(whole)), "description": _CHANGE}
+    of_context = {**_object(dict(_paths(run))), "description": _CHANGE}
     tune = {
         **_object(
             {
@@ -71,7 +69,7 @@ def schema() -> Schema:
                 "question": {"type": "string", "description": "answered by the table"},
                 "extends": {"description": _EXTENDS, **_FILE_PATHS},
                 "plugins": {"description": _PLUGINS, **_FILE_PATHS},
-                **{key: _of_field(info) for key, info in run.items() if key != "seed"},
+                **{key: _of_field(info) for key, info in run.items()},
                 "seeds": _seeds(Header.model_fields["seeds"]),
                 "looks": {**_of_field(Header.model_fields["looks"]), "uniqueItems": True},
                 "negligible": _of_model(Negligible),
