@@ -48,14 +48,14 @@ def init(name: str | None = None, *, part: str | None = None, study: str | None 
 
 def _shipped(study: str) -> str:
     """Return the text of a shipped file, with parents that are found from any folder."""
-    file, root = shipped.find(study), shipped.folder()
-    if file is None or root is None:
+    file = shipped.find(study)
+    if file is None:
         raise SpecError(no_such("shipped study", study, shipped.names()))
 
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
     for number in (number for number, line in enumerate(lines) if line.startswith("extends:")):
         for parent in re.findall(r"[\w./-]+\.yaml", lines[number]):
-            path = (file.parent / parent).resolve().relative_to(root.resolve())
+            path = (file.parent / parent).resolve().relative_to(shipped.FOLDER.resolve())
             name = f"{shipped.PREFIX}{path.with_suffix('').as_posix()}"
             lines[number] = lines[number].replace(parent, name)
     return "".join(lines)

@@ -7,28 +7,21 @@ from pathlib import Path
 PREFIX = "ablate:"
 """In ``extends``: what follows is the name of a shipped file, as in ``ablate:presets/tiny``."""
 
-_PACKAGE = Path(__file__).parents[1]
-_FOLDERS = (_PACKAGE / "experiments", _PACKAGE.parent / "experiments")
-"""In an installed package, and in a checkout."""
-
-
-def folder() -> Path | None:
-    """Return the folder of the shipped experiments; None if there is none."""
-    return next((path for path in _FOLDERS if path.is_dir()), None)
+_INSTALLED = Path(__file__).parents[1] / "experiments"
+FOLDER = _INSTALLED if _INSTALLED.is_dir() else _INSTALLED.parents[1] / "experiments"
+"""Where they are: in an installed package, or in a checkout."""
 
 
 def names() -> list[str]:
     """Return the names of all shipped files: ``pe``, ``multi30k/pe``, ``presets/tiny``."""
-    root = folder()
-    files = root.rglob("*.yaml") if root else ()
-    return sorted(path.relative_to(root).with_suffix("").as_posix() for path in files)  # type: ignore[arg-type]
+    files = FOLDER.rglob("*.yaml")
+    return sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in files)
 
 
 def find(name: str) -> Path | None:
     """Return the shipped file of a name, with or without `PREFIX`; None if there is none."""
     plain = name.removeprefix(PREFIX)
-    root = folder()
-    return root / f"{plain}.yaml" if root is not None and plain in names() else None
+    return FOLDER / f"{plain}.yaml" if plain in names() else None
 
 
 def name_in(path: Path) -> str | None:
@@ -47,7 +40,6 @@ def as_given(path: Path) -> str:
 
     A context, as in ``size.yaml#wide``, stays at its end.
     """
-    root = folder()
-    if root is None or not path.is_relative_to(root):
+    if not path.is_relative_to(FOLDER):
         return str(path)
-    return path.relative_to(root).as_posix().replace(".yaml", "")
+    return path.relative_to(FOLDER).as_posix().replace(".yaml", "")
