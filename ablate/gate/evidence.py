@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import fnmatch
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from pathlib import Path
@@ -33,16 +33,11 @@ class Evidence:
     losses: Mapping[tuple[str, int], Sequence[float]]  # of the first steps, in nats per token
     repeats: Records = field(default_factory=dict)  # the same runs once more with other rounding
 
-    def summary(
-        self,
-        row: str,
-        seeds: Sequence[int],
-        may_be_unfinished: Callable[[int], bool] = lambda _: False,
-    ) -> Summary:
+    def summary(self, row: str, seeds: Sequence[int], unfinished: Collection[int] = ()) -> Summary:
         """Return the summary of a row; refuse the first run that must be done and is not."""
         summary = summarise([row], seeds, self.records)[0]
         for seed, status in summary.outcomes.items():
-            if status != "done" and not may_be_unfinished(seed):
+            if status != "done" and seed not in unfinished:
                 reason = summary.errors.get(seed)
                 verb = {"oom": "ran out of memory", "missing": "is missing"}.get(status, status)
                 raise UnfitError(f"{row} with seed {seed} {verb}{f': {reason}' if reason else ''}")

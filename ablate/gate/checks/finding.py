@@ -153,7 +153,7 @@ class FindingCheck(Directed):
             if self.claim != "near" and status == "diverged" and better.outcomes[seed] == "done"
         )
         for name in self.rows:
-            evidence.summary(name, seeds, diverged.__contains__)
+            evidence.summary(name, seeds, diverged)
         ours, theirs = (measured(summary, self.measure) for summary in summaries)
         if self.claim == "near" and self.is_score and theirs and theirs.mean < FLOOR * self.margin:
             raise UnfitError(
