@@ -31,7 +31,7 @@ import numpy as np
 from scipy import special
 
 from ablate.analysis import dunnett, spreads
-from ablate.analysis.dunnett import Family
+from ablate.analysis.dunnett import BALANCED, Family
 from ablate.analysis.statistics import LEVEL, Interval, mean_of, paired_differences
 from ablate.analysis.two_way import Floats, two_way
 
@@ -43,7 +43,6 @@ Quadruple = tuple[str, str, str, str]
 
 Method = Literal["two-way", "moderated", "paired", "shared", "same", "divergence as 0", "none"]
 
-_LOADING = math.sqrt(0.5)  # of a row with as many seeds as the baseline
 DEPARTURE_LEVEL = 0.001
 """The level of the F test for a whole table: the share of tables with a false departure."""
 
@@ -176,7 +175,7 @@ def compare(
     n_separate = sum(fit.df is not None and row not in pool.fits for row, fit in fits.items())
     loadings = pool.loadings
     if loadings:
-        loadings += (_LOADING,) * promise.n_closed
+        loadings += (BALANCED,) * promise.n_closed
     else:
         n_separate += promise.n_closed
     family = Family(loadings, pool.df, n_separate, pool.slack, promise.level)

@@ -31,6 +31,7 @@ from ablate.analysis.statistics import LEVEL, t_quantile
 
 Floats = NDArray[np.float64]
 
+BALANCED = math.sqrt(0.5)  # b of a row with as many seeds as the baseline
 POWER = 0.8  # the probability with which `smallest_detectable` is found
 
 _N_NODES, _MOST_NODES = 64, 1024

@@ -9,7 +9,7 @@ import math
 from bisect import bisect_left
 
 from ablate.analysis import spreads
-from ablate.analysis.dunnett import Family, smallest_detectable
+from ablate.analysis.dunnett import BALANCED, Family, smallest_detectable
 from ablate.analysis.statistics import LEVEL
 
 MOST_SEEDS = 1000
@@ -25,8 +25,7 @@ def detectable(sd: float, n_rows: int, n_seeds: int, level: float = LEVEL) -> fl
         level: with which all intervals hold: at the last of several looks, that look's.
     """
     df = n_rows * (n_seeds - 1)
-    loadings = (math.sqrt(0.5),) * n_rows
-    family = Family(loadings, df, slack=spreads.slack(n_rows, df), level=level)
+    family = Family((BALANCED,) * n_rows, df, slack=spreads.slack(n_rows, df), level=level)
     critical = family.critical
     assert critical is not None, "there are degrees of freedom"
     return smallest_detectable(sd * math.sqrt(2 / n_seeds), critical, df)

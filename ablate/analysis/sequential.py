@@ -29,7 +29,7 @@ from functools import lru_cache
 import numpy as np
 from scipy import special
 
-from ablate.analysis.dunnett import Floats, coverage, critical_value
+from ablate.analysis.dunnett import BALANCED, Floats, coverage, critical_value
 from ablate.analysis.statistics import LEVEL
 
 GIVE_UP = 0.05
@@ -38,7 +38,6 @@ GIVE_UP = 0.05
 _N_NODES = 32  # of an integral over the difference of a row and the baseline
 _N_WALKS = 8191  # of the baseline; a prime
 _GENERATOR = 1716  # of their lattice (Korobov's, whose points are powers of it)
-_LOADING = math.sqrt(0.5)  # of rows with as many seeds as the baseline
 _WITHIN = 1e-7
 
 
@@ -58,7 +57,7 @@ def levels(looks: tuple[int, ...], n_rows: int) -> tuple[float, ...]:
         bound = _root(row, 1 - (1 - LEVEL) * n / looks[-1])
         row.stop_at(bound)
         critical = bound / math.sqrt(2 * n)
-        result.append(coverage(critical, [_LOADING] * n_rows, math.inf))
+        result.append(coverage(critical, [BALANCED] * n_rows, math.inf))
     return tuple(result)
 
 
@@ -90,7 +89,7 @@ def chance(  # noqa: PLR0913 - what is known of a row, and of the looks
     """
     most = later or looks[-1]
     level = levels(looks, n_rows)[looks.index(most)]
-    constant = critical_value([_LOADING] * n_rows, math.inf, level)
+    constant = critical_value([BALANCED] * n_rows, math.inf, level)
     half = constant * error * math.sqrt(n / most)
     spread = error * math.sqrt(1 - n / most)
 
