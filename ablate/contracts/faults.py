@@ -8,10 +8,11 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -38,21 +39,18 @@ def watched(entries: Sequence[Entry]) -> Iterator[None]:
             another shape than its contract says, or anything in the part's own code fails, or
             ends the program.
     """
-    undo: list[Callable[[], None]] = []
     try:
-        for entry in entries:
-            names = ["__init__", *_RULES.get(entry.slot, {})]
-            undo += [_wrap(entry, name) for name in names if callable(getattr(entry.cls, name, 0))]
-        yield
+        with ExitStack() as stack:
+            for entry in entries:
+                for checked in _patches(entry):
+                    stack.enter_context(checked)
+            yield
     except AblateError:
         raise
     except (Exception, SystemExit) as error:
         if not entries:
             raise
         raise _explained(error, entries) from error
-    finally:
-        for restore in reversed(undo):
-            restore()
 
 
 Rule = Callable[[Sequence[Any], Any], str]
@@ -140,20 +138,13 @@ _RULES: dict[str, dict[str, Rule]] = {
 }
 
 
-def _wrap(entry: Entry, name: str) -> Callable[[], None]:
-    """Wrap a method of a part's class; return a function that restores it."""
-    cls, own = entry.cls, vars(entry.cls).get(name)
-    rule = _RULES.get(entry.slot, {}).get(name)
-    method = getattr(cls, name)
-    setattr(cls, name, _checked(entry, method, rule) if rule else _constructor(entry, method))
-
-    def restore() -> None:
-        if own is None:
-            delattr(cls, name)
-        else:
-            setattr(cls, name, own)
-
-    return restore
+def _patches(entry: Entry) -> Iterator[AbstractContextManager[Any]]:
+    """Yield checked versions of a part's constructor, and of each method that has a rule."""
+    methods = {"__init__": _constructor(entry, entry.cls.__init__)}
+    for name, rule in _RULES.get(entry.slot, {}).items():
+        if callable(method := getattr(entry.cls, name, None)):
+            methods[name] = _checked(entry, method, rule)
+    yield from (patch.object(entry.cls, name, method) for name, method in methods.items())
 
 
 def _constructor(entry: Entry, method: Callable[..., None]) -> Callable[..., None]:
