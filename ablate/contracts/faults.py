@@ -178,8 +178,7 @@ def _checked(entry: Entry, method: Callable[..., Any], rule: Rule) -> Callable[.
             try:
                 inspect.signature(method).bind(part, *arguments, **options)
             except TypeError as mismatch:
-                name = f"{entry.cls.__name__}.{method.__name__}{_line_of(entry, method)}"
-                reason = f"{name} does not take what the program gives: {mismatch}"
+                reason = f"{_named(entry, method)} does not take what the program gives: {mismatch}"
                 raise ContractError(entry, reason) from error
             raise
         expectation = rule(arguments or list(options.values()), result)
@@ -187,12 +186,8 @@ def _checked(entry: Entry, method: Callable[..., Any], rule: Rule) -> Callable[.
             returned = "None" if result is None else f"a {type(result).__name__}"
             if isinstance(result, Tensor):
                 returned = f"shape {_shape(result)}"
-            name = f"{entry.cls.__name__}.{method.__name__}"
-            raise ContractError(
-                entry,
-                f"{name}{_line_of(entry, method)} must return {expectation}; it returned "
-                f"{returned}",
-            )
+            reason = f"{_named(entry, method)} must return {expectation}; it returned {returned}"
+            raise ContractError(entry, reason)
         return result
 
     return call
@@ -243,10 +238,13 @@ def _arguments(cls: type) -> str:
     return ", ".join(a.name for a in arguments if a.kind in kinds and a.default is a.empty)
 
 
-def _line_of(entry: Entry, method: Callable[..., Any]) -> str:
+def _named(entry: Entry, method: Callable[..., Any]) -> str:
+    """Return the name of a method, and its line if it is the part's own."""
+    name = f"{entry.cls.__name__}.{method.__name__}"
     code = getattr(inspect.unwrap(method), "__code__", None)
-    is_own = code is not None and method.__module__ == entry.cls.__module__
-    return f" ({_file(entry)}:{code.co_firstlineno})" if code is not None and is_own else ""
+    if code is None or method.__module__ != entry.cls.__module__:
+        return name
+    return f"{name} ({_file(entry)}:{code.co_firstlineno})"
 
 
 def _file(entry: Entry) -> str:
