@@ -170,7 +170,7 @@ class Match(Frozen):
     """
 
     on: Literal["params", "flops", "time"]
-    via: Annotated[str, Field(min_length=1)]
+    via: Text
     tolerance: Annotated[float, BeforeValidator(_share), Field(gt=0.0, lt=1.0)] = 0.01
     multiple_of: PositiveInt = 1
     rows: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
@@ -213,4 +213,4 @@ class Header(Frozen):
     published: Published | None = None
     match: Match | None = None
     tune: TuneKeys | None = None
-    trend: Annotated[str, Field(min_length=1)] | None = None
+    trend: Text | None = None
