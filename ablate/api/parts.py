@@ -6,7 +6,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,10 @@ class PartListing:
     def prose(self) -> str:
         """Return the documentation before its sections."""
         return re.split(r"\n\n(?=\w+:\n)", self.text)[0]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the listing as plain data."""
+        return asdict(self)
 
 
 def parts(

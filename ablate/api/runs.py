@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
@@ -70,6 +70,10 @@ class StoredRun:
         if self.experiment is None:
             return self.run
         return f"{self.experiment}:{self.row}:{self.seed}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return asdict(self)
 
 
 def runs(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -51,7 +50,7 @@ def parts(  # noqa: PLR0913 - one argument for every option of the command
     with waiting("counting parameters and FLOPs"):
         listed = api.parts(slot, name, measured=measured or (), results=results)
     if output == "json":
-        echo_json([asdict(part) for part in listed])
+        echo_json([part.to_json() for part in listed])
     elif output == "markdown":
         echo(catalogue.markdown(listed), nl=False)
     else:

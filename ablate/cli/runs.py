@@ -78,7 +78,7 @@ def list_runs(
     with waiting("reading runs"):
         listed = api.runs(results, specs=specs or (), statuses=statuses or (), labels=labels or ())
     if as_json:
-        echo_json([asdict(run) for run in listed])
+        echo_json([run.to_json() for run in listed])
         return
     folded, whole = {"overflow": "fold"}, {"no_wrap": True}  # a hash is to be copied
     right = {**whole, "justify": "right"}
@@ -187,7 +187,7 @@ def archive_runs(
     with waiting("packing runs"):
         archived = api.archive(specs, output, results=results, content=content)
     if as_json:
-        echo_json({"output": str(output), "runs": [asdict(run) for run in archived]})
+        echo_json({"output": str(output), "runs": [run.to_json() for run in archived]})
         return
     kib = output.stat().st_size / 2**10
     size = f"{kib:,.1f} KiB" if kib < 2**10 else f"{kib / 2**10:,.1f} MiB"
@@ -226,7 +226,7 @@ def _mib(runs: Sequence[StoredRun]) -> str:
 
 def _print_removed(runs: Sequence[StoredRun], *, is_confirmed: bool, as_json: bool) -> None:
     if as_json:
-        echo_json({"runs": [asdict(run) for run in runs], "is_removed": is_confirmed})
+        echo_json({"runs": [run.to_json() for run in runs], "is_removed": is_confirmed})
         return
     for run in runs:
         echo(f"{run.run}  {run.label}  {run.status}")

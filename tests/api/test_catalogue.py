@@ -6,7 +6,6 @@ import io
 import json
 import re
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -302,7 +301,7 @@ def test_one_part_is_shown_in_full(listed: Listed) -> None:
 
 
 def test_json_has_the_keys_that_programs_read(all_parts: tuple[PartListing, ...]) -> None:
-    plain = json.loads(json.dumps([asdict(part) for part in all_parts]))
+    plain = json.loads(json.dumps([part.to_json() for part in all_parts]))
     keys = """slot slot_summary path is_default name formula summary text options source version
         cost measured example origin"""
     assert {tuple(part) for part in plain} == {tuple(keys.split())}
