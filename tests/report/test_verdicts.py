@@ -169,8 +169,10 @@ def test_rows_with_weights_in_common_are_named_and_a_twin_of_the_baseline_is_the
     assert notes(tabulate(experiment, records))["same weights"].startswith(f"{text}learned. So")
 
 
-def test_what_is_not_done_is_counted_and_marked(broken: Table) -> None:
+def test_what_is_not_done_is_counted_and_marked(whole: Table, broken: Table) -> None:
     assert texts(broken, "done") == ["3/3", "2/3§", "2/3", "0/3"]
+    ranks = [next(c.rank for c in each.columns if c.key == "done") for each in (broken, whole)]
+    assert ranks == sorted(set(ranks)), "a narrow terminal leaves it out of a whole table"
     assert marks(broken, "test.test.bleu") == ["", "†", "†", ""]
     assert marks(broken, DIFFERENCE)[2] == "†"
     assert [texts(broken, key)[3] for key in ("test.test.bleu", DIFFERENCE)] == [NOTHING] * 2
