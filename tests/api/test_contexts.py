@@ -159,6 +159,8 @@ def test_the_cells_of_all_contexts_are_written_as_those_of_one(spec: Path) -> No
         of_loss = contexts.over["nll"][row]
         assert table.column("over.nll.mean")[at].text == signed(of_loss.mean, 3)
     assert {table.column(f"over.bleu.{key}")[0].text for key in expected} == {""}
+    titles = {column.key.removeprefix("over.bleu."): column.title for column in table.columns}
+    assert (titles["mean"], titles["here"]) == ("mean of Δ", "95% CI here")
 
 
 def test_the_verdict_on_a_mean_is_by_what_is_better_and_the_lowest_baseline(spec: Path) -> None:
@@ -371,13 +373,14 @@ def test_programs_read_all_numbers(spec: Path) -> None:
     assert_described(content, "contexts report")
     assert content["trend"] == "model.dims.d_model"
     over = content["rows"][0]["over"]["bleu"]
-    _, contexts = overview(spec)
+    table, contexts = overview(spec)
     known = contexts.over["bleu"]["none"]
     assert (over["n"], over["mean"], over["tau"]) == (3, known.mean, known.tau)
     for key in ("here", "interval", "prediction"):
         assert Interval(*over[key]) == getattr(known, key)
     assert known.trend is not None
     assert over["trend"]["estimate"] == known.trend.estimate
+    assert over["verdict"] == table.column("over.bleu.verdict")[1].text
     lines = lines_of(call("report", spec, "--results", results, "--format", "csv")[1])
     of_row = {e["context"]: e for e in lines if (e["row"], e["metric"]) == ("none", "bleu")}
     assert [*of_row] == [*NAMES, "(here)", "(mean)", "(new)", "(trend)"]

@@ -254,13 +254,13 @@ def test_a_speed_without_rounds_is_compared_as_it_is(
 
 def test_large_numbers_get_a_larger_unit(experiment: Experiment, records: made_up.Records) -> None:
     for record in records.values():
-        record["memory"]["train_peak_mib"] = 20_480.0
+        record["memory"]["train_peak_mib"] = 102_400.0
         record["params"]["total"] = 7_610
         record["flops"]["train_per_target_token"] = 1e11
     laid_out = tabulate(experiment, records)
     details = {column.key: column.detail for column in laid_out.columns}
     for key, unit, text in (
-        ("memory.train_peak_mib", "GiB", "20.0"),
+        ("memory.train_peak_mib", "GiB", "100.0"),
         ("params.total", "k", "7.6"),
         (TRAIN_FLOPS, "T", "400.2"),
     ):
