@@ -357,6 +357,22 @@ def test_cautious_adamw_leaves_alone_what_has_no_gradient_now() -> None:
     torch.testing.assert_close(x.detach(), torch.tensor([0.85, 0.95]))
 
 
+@pytest.mark.parametrize(("n_agree", "n", "factor"), [(0, 1, 0.0), (1, 4, 4.0), (1, 4000, 1000.0)])
+def test_cautious_adamw_multiplies_what_agrees_by_at_most_a_thousand(
+    n_agree: int, n: int, factor: float
+) -> None:
+    """The second gradient is against the first but for some elements; of none, nothing moves."""
+    x = nn.Parameter(torch.zeros(n, dtype=torch.float64))
+    choice = choose(Optimizer, "cautious_adamw", betas=(0.9, 0.5), eps=1.0, weight_decay=0.0)
+    optimizer = build(Optimizer, choice).make([Group([x], is_matrix=False)])
+    agrees = (torch.arange(n) < n_agree).double()
+    for rate, gradient in ((0.0, torch.ones_like(x)), (0.1, 1.5 * agrees - 0.5)):
+        set_lr(optimizer, rate)
+        x.grad = gradient
+        optimizer.step()
+    torch.testing.assert_close(x.detach(), -0.1 * factor * 0.5 * agrees)  # u = 1 / (1 + 1)
+
+
 def test_cautious_adamw_leaves_out_what_the_gradient_speaks_against() -> None:
     shares = set()
 
