@@ -57,7 +57,10 @@ WSD = {"lr": 1.0, "warmup": 100, "decay": 0.4, "min_lr": 0.1}
         ("wsd", WSD | {"form": "sqrt"}, {600: 1.0, 700: 0.1 + 0.9 * 0.5, 1000: 0.1}),
         ("wsd", WSD | {"form": "exponential"}, {600: 1.0, 700: 0.1**0.25, 1000: 0.1}),
         ("wsd", WSD | {"lr": 2.0, "min_lr": 0.5, "form": "exponential"}, {600: 2.0, 800: 1.0}),
-        ("one_cycle", {"n_steps": 3, "lr": 0.5, "warmup": 2, "end_factor": 0.5}, {2: 0.5, 3: 0.25}),
+        ("constant", {"lr": 2.0, "warmup": 4}, {1: 0.5, 4: 2.0, 1000: 2.0}),
+        ("one_cycle",
+         {"n_steps": 3, "lr": 0.5, "warmup": 2, "start_factor": 0.1, "end_factor": 0.5},
+         {1: 0.05, 2: 0.5, 3: 0.25}),
         ("polynomial", {"lr": 1.0, "warmup": 200, "min_lr": 0.1}, {600: 0.1 + 0.9 / 4, 1000: 0.1}),
     ],
 )  # fmt: skip
