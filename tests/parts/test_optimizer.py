@@ -422,36 +422,40 @@ def test_soap_diverges_without_an_error_where_a_gradient_is_not_finite() -> None
 
 def test_soap_takes_the_steps_of_its_paper() -> None:
     """A matrix, with the momentum in the original space, as algorithm 3 has it; adamw beside it."""
-    every = 2
+    every, b1, b2 = 2, 0.3, 0.2
+    reordered = set()
 
     def rule(p: Tensor, g: Tensor, memory: dict[str, Any], t: int, lr: float) -> Tensor:
         if p.ndim == 1:
-            m = memory["m"] = 0.9 * memory.get("m", 0.0) + 0.1 * g
-            v = memory["v"] = 0.8 * memory.get("v", 0.0) + 0.2 * g.square()
-            u = m / (1 - 0.9**t) / ((v / (1 - 0.8**t)).sqrt() + 1e-3)
+            m = memory["m"] = b1 * memory.get("m", 0.0) + (1 - b1) * g
+            v = memory["v"] = b2 * memory.get("v", 0.0) + (1 - b2) * g.square()
+            u = m / (1 - b1**t) / ((v / (1 - b2**t)).sqrt() + 1e-3)
             return p - lr * (u + 0.1 * p)
         factors = [g @ g.T, g.T @ g]
         if t == 1:
-            memory["factors"] = [0.2 * f for f in factors]
+            memory["factors"] = [(1 - b2) * f for f in factors]
             memory["q"] = [torch.linalg.eigh(f).eigenvectors.flip(1) for f in memory["factors"]]
             return p
         n, (left, right) = t - 1, memory["q"]
-        m = memory["m"] = 0.9 * memory.get("m", 0.0) + 0.1 * g
-        v = memory["v"] = 0.8 * memory.get("v", 0.0) + 0.2 * (left.T @ g @ right).square()
-        u = (left.T @ m @ right) / (1 - 0.9**n)
-        u = left @ (u / (v.sqrt() + 1e-3) * (1 - 0.8**n) ** 0.5) @ right.T
+        m = memory["m"] = b1 * memory.get("m", 0.0) + (1 - b1) * g
+        v = memory["v"] = b2 * memory.get("v", 0.0) + (1 - b2) * (left.T @ g @ right).square()
+        u = (left.T @ m @ right) / (1 - b1**n)
+        u = left @ (u / (v.sqrt() + 1e-3) * (1 - b2**n) ** 0.5) @ right.T
         p = (p - lr * u) * (1 - 0.1 * lr)
         old = memory["factors"]
-        memory["factors"] = [0.8 * a + 0.2 * b for a, b in zip(old, factors, strict=True)]
+        memory["factors"] = [b2 * a + (1 - b2) * b for a, b in zip(old, factors, strict=True)]
         if n % every == 0:
             for side, (factor, q) in enumerate(zip(memory["factors"], memory["q"], strict=True)):
                 order = (q.T @ factor @ q).diagonal().argsort(descending=True)
+                if order.tolist() != sorted(order.tolist()):
+                    reordered.add(side)
                 memory["v"] = memory["v"][order] if side == 0 else memory["v"][:, order]
                 memory["q"][side] = torch.linalg.qr(factor @ q[:, order]).Q
         return p
 
-    steps = ours("soap", betas=(0.9, 0.8), eps=1e-3, every=every, weight_decay=0.1)
+    steps = ours("soap", betas=(b1, b2), eps=1e-3, every=every, weight_decay=0.1)
     assert_same(steps, by_hand(rule), 1e-8)
+    assert reordered == {0, 1}, "each side must have eigenvalues that overtake others"
 
 
 def test_nadam_is_pytorchs_up_to_the_rounding_of_its_product_of_momenta() -> None:
