@@ -386,8 +386,12 @@ def variance(x: Tensor) -> float:
 def at(
     name: str, layer: int, n: int = 4, side: Side = "encoder", p: float = 0.0, **options: Any
 ) -> Any:
-    """Return the scheme of one layer of ``n``, in double precision, as it is initialised."""
-    where = LayerInfo(side=side, layer=layer, n_encoder_layers=n, n_decoder_layers=n)
+    """Return the scheme of one layer of ``n``, in double precision, as it is initialised.
+
+    The other stack is deeper.
+    """
+    depths = {"n_encoder_layers": n + 4, "n_decoder_layers": n + 4, f"n_{side}_layers": n}
+    where = LayerInfo.model_validate({"side": side, "layer": layer, **depths})
     return build(Residual, choose(Residual, name, **options), where, odd(), p).double()
 
 
@@ -399,22 +403,24 @@ def test_layernorm_scaling_divides_by_the_root_of_the_number_of_the_layer(x: Ten
         close(layer(x, first, third), y)
 
 
+@pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize(("share", "n_post"), [(0.25, 1), (0.3, 2), (0.75, 3), (0.99, 4)])
-def test_mix_is_post_below_and_pre_above(share: float, n_post: int, x: Tensor) -> None:
+def test_mix_is_post_below_and_pre_above(share: float, n_post: int, side: Side, x: Tensor) -> None:
     for number in range(4):
-        layer = at("mix", number, p=0.4, share=share)
+        layer = at("mix", number, side=side, p=0.4, share=share)
         formula = post if number < n_post else pre
         torch.manual_seed(0)
-        actual = layer(x, first, third)
+        actual = layer(x, *BRANCHES[side])
         torch.manual_seed(0)
-        close(actual, formula(layer, x, (first, third), ElementDropout(0.4)))
-    end = at("mix", 3, share=share).output_transform(odd()).double()
+        close(actual, formula(layer, x, BRANCHES[side], ElementDropout(0.4)))
+    end = at("mix", 3, side=side, share=share).output_transform(odd()).double()
     close(end(x), x if n_post == 4 else odd()().double()(x))
 
 
-def test_dlcl_combines_all_outputs_below(x: Tensor) -> None:
+@pytest.mark.parametrize("side", SIDES)
+def test_dlcl_combines_all_outputs_below(side: Side, x: Tensor) -> None:
     """A stack of three layers, with a list of outputs in place of a wide stream."""
-    layers = [at("dlcl", number, n=3) for number in range(3)]
+    layers = [at("dlcl", number, n=3, side=side) for number in range(3)]
     end = layers[-1].output_transform(odd()).double()
     with torch.no_grad():
         for combination in [*(layer.combination for layer in layers), end[0]]:
@@ -424,10 +430,10 @@ def test_dlcl_combines_all_outputs_below(x: Tensor) -> None:
             combination.weights.copy_(torch.linspace(0.3, 1.7, n))
     stream, outputs = layers[0].input_transform(odd())(x), [x]
     for layer in layers:
-        stream = layer(stream, first, third)
+        stream = layer(stream, *BRANCHES[side])
         pairs = zip(layer.combination.weights, layer.combination.norms, outputs, strict=True)
         z = sum((w * norm(y) for w, norm, y in pairs), start=torch.zeros_like(x))
-        outputs.append(pre(layer, z, (first, third), identity))
+        outputs.append(pre(layer, z, BRANCHES[side], identity))
         assert stream.shape[-1] == 4 * D
     pairs = zip(end[0].weights, end[0].norms, outputs, strict=True)
     close(end(stream), end[1](sum((w * norm(y) for w, norm, y in pairs), torch.zeros_like(x))))
