@@ -20,7 +20,7 @@ from tests.tiny import PAD, PARTS, TINY, VOCABULARY, choices, fitted, tiny
 
 NAMES = sorted(slots()["initialisation"])
 WIDE: dict[str, Any] = {
-    "dims": {"d_model": 96, "n_heads": 4, "max_len": 16},
+    "dims": {"d_model": 96, "n_heads": 4, "max_len": 16, "d_k": 32, "d_v": 40},
     "n_layers": {"encoder": 2, "decoder": 3},
     "feed_forward": {"name": "relu", "d_ff": 256},
     "embedding": "separate",
