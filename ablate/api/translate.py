@@ -37,6 +37,7 @@ from ablate.model import Decodable, Ensemble, Transformer, assemble
 from ablate.parts.attention import Attention
 from ablate.registry import Choice, RefusedError, build, lookup
 from ablate.runner import devices
+from ablate.runner.check import bounded
 from ablate.store import Store, verify
 from ablate.training.engines import capturer_for, resolve
 from ablate.wording import and_list
@@ -199,7 +200,8 @@ def _load(run: str, store: Store, device: torch.device) -> _TrainedRun:
             verify(folder / name, record)
         text = (folder / "tokenizer.json").read_text(encoding="utf-8")
         tokenizers = TokenizerPair.from_json(text)
-        model = assemble(spec.model, tokenizers.vocabulary, PAD)
+        with bounded(spec):
+            model = assemble(spec.model, tokenizers.vocabulary, PAD)
         load_model(model, folder / "model.safetensors")
     except FileNotFoundError as error:
         reason = f"its status is {record['status']}, {record.get('error') or ''}".rstrip(", ")

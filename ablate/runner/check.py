@@ -7,9 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_parameter_registration_hook,
+)
 
 from ablate import config
 from ablate.config import Experiment, Row, RunSpec
@@ -26,15 +32,28 @@ from ablate.model import Transformer, assemble
 from ablate.parts.objective import Objective
 from ablate.parts.optimizer import Optimizer
 from ablate.parts.schedule import Schedule
+from ablate.record import leaves
 from ablate.registry import RefusedError, build, lookup
 from ablate.runner.devices import Device, resolve
 from ablate.training.engines import FullySharded
 from ablate.training.engines.factory import batch_dependence, shard_blocker
 
-MAX_LAYERS = 100_000
-"""Of a stack. The assembly of more would not end."""
+MAX_BYTES = 2**47
+"""The addresses that a process has on x86-64: 128 TiB."""
+
+MAX_TENSORS = 100_000
+"""Five times the parameters and buffers of 1,000 layers; every step of training visits each."""
 
 _N_DEVICES = "devices_per_run"
+_MANY_LAYERS = 1_000
+_MIN_OVERFLOW = 2**30  # the product of two smaller sizes and 4 bytes fits in 64 bits
+_EXCEEDS_BYTES = (
+    "exceeds the 2^47 bytes (128 TiB) that a process can address; choose a smaller number"
+)
+_EXCEED_TENSORS = (
+    f"exceed the bound of {MAX_TENSORS:,}, five times the parameters and buffers of 1,000 layers; "
+    "choose fewer layers or experts"
+)
 
 
 def check(experiment: Experiment) -> None:
@@ -119,14 +138,10 @@ def blueprint(run: RunSpec) -> Transformer:
 
     With parts of plugins it also computes logits, because their code may break a contract there.
     """
-    n_layers = max(run.model.stack(side).n_layers for side in SIDES)
-    if n_layers > MAX_LAYERS:
-        reason = f"{n_layers:,} layers exceed the bound of {MAX_LAYERS:,}; choose fewer layers"
-        raise RefusedError("model.n_layers", reason)
     tokenizer = build(Tokenizer, run.tokenizer, at="tokenizer")
     parts = plugin_parts(run)
     try:
-        with watched([*parts.values()]), torch.device("meta"):
+        with watched([*parts.values()]), bounded(run), torch.device("meta"):
             model = assemble(run.model, tokenizer.nominal_vocabulary(), PAD)
             if parts:
                 ids = torch.ones(2, min(3, model.max_len), dtype=torch.long)
@@ -135,6 +150,56 @@ def blueprint(run: RunSpec) -> Transformer:
     except ContractError as error:
         paths = [path for path, entry in parts.items() if entry is error.entry]
         raise RefusedError(paths[0] if paths else "model", str(error)) from error
+
+
+@contextmanager
+def bounded(run: RunSpec) -> Iterator[None]:
+    """Stop an assembly on the meta device at a bound, with the path of the largest size."""
+    chosen = leaves(run.model_dump(include={"model", "tokenizer"}))
+    whole = ((path, value) for path, value in chosen if type(value) is int)  # True is none
+    path, size = max(whole, key=lambda each: each[1])
+    if size > MAX_BYTES:
+        raise RefusedError(path, f"{size:,} {_EXCEEDS_BYTES}")
+    n_layers = max(run.model.stack(side).n_layers for side in SIDES)
+    if n_layers > MAX_TENSORS:
+        raise RefusedError("model.n_layers", f"{n_layers:,} layers {_EXCEED_TENSORS}")
+    count = _counter(path, size, "model.n_layers" if n_layers > _MANY_LAYERS else "model")
+    hooks = [
+        register_module_parameter_registration_hook(count),
+        register_module_buffer_registration_hook(count),
+    ]
+    try:
+        yield
+    except AblateError:
+        raise
+    except Exception as error:
+        if size < _MIN_OVERFLOW:
+            raise
+        reason = f"no model can be built with {size:,}: {first_line_with_type(error)}"
+        raise RefusedError(path, f"{reason}; choose a smaller number") from error
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _counter(
+    path: str, size: int, path_of_many: str
+) -> Callable[[nn.Module, str, Tensor | None], None]:
+    n_bytes = n_tensors = 0
+
+    def count(module: nn.Module, name: str, tensor: Tensor | None) -> None:
+        nonlocal n_bytes, n_tensors
+        if tensor is None:
+            return
+        n_bytes += tensor.numel() * tensor.element_size()
+        n_tensors += 1
+        if n_bytes > MAX_BYTES:
+            raise RefusedError(path, f"a model with {size:,} {_EXCEEDS_BYTES}")
+        if n_tensors > MAX_TENSORS:
+            at = path if size > MAX_TENSORS else path_of_many
+            raise RefusedError(at, f"the parameters and buffers of this model {_EXCEED_TENSORS}")
+
+    return count
 
 
 def _check_shares(run: RunSpec) -> None:

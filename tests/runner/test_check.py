@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from torch import nn
 from typer.testing import CliRunner
 
 from ablate.cli.app import app
@@ -159,12 +160,14 @@ def test_every_row_with_a_refused_model_is_named(tmp_path: Path) -> None:
 
 
 LAYERS = "1,000,000,000 layers exceed the bound of 100,000"
-OVERFLOW = "cannot be built: RuntimeError: Storage size calculation overflowed"
 HUGE: list[tuple[str, object, str]] = [
-    ("model.dims.d_model", 10**10, f"variants.big.model: {OVERFLOW}"),
-    ("tokenizer.vocab_size", 10**18, f"model: {OVERFLOW}"),
-    ("model.n_layers", 10**9, f"variants.big.model.n_layers: {LAYERS}"),
-    ("model.n_layers", {"encoder": 1, "decoder": 10**9}, f"variants.big.model.n_layers: {LAYERS}"),
+    ("model.dims.d_model", 10**10, "no model can be built with 10,000,000,000: "),
+    ("model.dims.d_k", 10**13, f"a model with {10**13:,} exceeds the 2^47 bytes"),
+    ("model.dims.max_len", 10**17, f"{10**17:,} exceeds the 2^47 bytes"),
+    ("tokenizer.vocab_size", 10**18, f"{10**18:,} exceeds the 2^47 bytes"),
+    ("model.feed_forward.d_ff", 2**63, f"{2**63:,} exceeds the 2^47 bytes"),
+    ("model.n_layers", 10**9, LAYERS),
+    ("model.n_layers", {"encoder": 1, "decoder": 10**9}, LAYERS),
 ]
 """Sizes, and how each is refused."""
 
@@ -183,11 +186,30 @@ def test_a_size_that_no_machine_can_hold_is_refused(
     path: str, size: object, reason: str, tmp_path: Path
 ) -> None:
     file = _spec(tmp_path, path, size)
+    n_lines = len(file.read_text().splitlines())
     arguments = ["plan", str(file), "--device", "cpu", "--results", str(tmp_path / "results")]
     printed = CliRunner().invoke(app, arguments)
     assert printed.exit_code == 2
-    assert reason in printed.stderr
+    column = len(f'  "big": {{"{path}": ') + 1
+    assert f"huge.yaml:{n_lines}:{column}: variants.big.{path}: {reason}" in printed.stderr
     assert not printed.stdout
+
+
+def test_a_model_of_too_many_tensors_is_refused_while_it_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "MAX_TENSORS", 400)
+    check(load(_spec(tmp_path, "model.position", "learned")))
+    with pytest.raises(SpecError, match=r"variants\.big\.model: .* exceed the bound"):
+        check(load(_spec(tmp_path, "model.n_layers", 40)))
+
+
+def test_no_hook_stays_after_a_check(tmp_path: Path) -> None:
+    with pytest.raises(SpecError):
+        check(load(_spec(tmp_path, "model.dims.d_model", 10**10)))
+    hooks = nn.modules.module
+    assert not hooks._global_parameter_registration_hooks
+    assert not hooks._global_buffer_registration_hooks
 
 
 def test_any_error_of_an_assembly_is_a_refusal(
