@@ -182,6 +182,14 @@ def test_what_is_not_done_is_counted_and_marked(whole: Table, broken: Table) -> 
     assert broken.conclusion.endswith(ending)
 
 
+def test_the_first_row_too_may_have_nothing_to_compare(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    for seed in SEEDS:
+        del records["learned", seed]
+    assert tabulate(experiment, records).conclusion.endswith("; learned cannot be compared.")
+
+
 def test_a_row_that_diverged_has_no_interval_and_the_seeds_that_it_won(
     records: made_up.Records, broken: Table
 ) -> None:
