@@ -317,6 +317,13 @@ def test_rows_that_diverged_are_told_apart_by_how_often(
     )
 
 
+def test_the_interval_of_a_single_row_is_explained(tmp_path: Path) -> None:
+    experiment = made_up.experiment(tmp_path, "\n  none: {model.position: none}\n")
+    of_pair = notes(tabulate(experiment, made_up.records(experiment)))
+    assert of_pair["intervals"].startswith("95% CI")
+    assert of_pair["verdict"].startswith("no difference: ")
+
+
 @pytest.mark.parametrize("has_diverged", [False, True])
 def test_one_seed_gets_no_verdict_and_a_footnote_that_says_so(
     tmp_path: Path, has_diverged: bool
