@@ -36,9 +36,10 @@ def verdicts(table: Any) -> dict[str, str]:
 def print_mistakes(errors: list[dict[str, Any]]) -> None:
     """Print each mistake; one in a file with its place, and with what was probably meant."""
     for error in errors:
-        place = f"{error['file']}:{error['line']}: {error['path']}" if error["file"] else ""
-        meant = f" -> {error['suggestion']}" if place and error["suggestion"] else ""
-        print(f"{place}{meant}: {error['message']}" if place else error["message"])
+        if error["file"]:
+            meant = f" -> {error['suggestion']}" if error["suggestion"] else ""
+            print(f"{error['file']}:{error['line']}: {error['path']}{meant}: ", end="")
+        print(error["message"])
 
 
 def main(spec: str, *options: str) -> int:
