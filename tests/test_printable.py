@@ -148,7 +148,7 @@ def test_an_experiment_has_no_control_characters(
     assert re.search(r"evil\.yaml:\d+:\d+: .*(control character|not a text file)", printed)
 
 
-@pytest.mark.parametrize("value", ["\x1b[31mx", "\x9bx", "\u202ex", "\x00", "\udc80"])
+@pytest.mark.parametrize("value", ["\x1b[31mx", "\x9bx", "\ufffe", "\u202ex", "\x00", "\udc80"])
 def test_an_override_has_no_control_characters(
     value: str, tmp_path: Path, on_terminal: CliRunner
 ) -> None:

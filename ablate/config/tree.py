@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +192,10 @@ def parse(source: Source, mistakes: list[Mistake], path: str = "") -> Node | Non
             mark = opening
         reason = _sentence(error, mark, source)
         raise _unreadable(source, mark.line + 1, mark.column + 1, reason) from error
+    except yaml.reader.ReaderError as error:
+        lines = text[: error.position].split("\n")
+        reason = control_reason(chr(error.character))
+        raise _unreadable(source, len(lines), len(lines[-1]) + 1, reason) from error
     except RecursionError as error:
         raise _unreadable(source, 1, 1, "is nested too deeply") from error
 
@@ -289,13 +293,18 @@ class _Reader:
     source: Source
     mistakes: list[Mistake]
     n_nodes: int = 0
+    ancestors: list[int] = field(default_factory=list)
 
     def node(self, raw: yaml.Node, key: Mark | None = None, path: str = "") -> Node:
         start = Mark(self.source, raw.start_mark.line + 1, raw.start_mark.column + 1)
         self.n_nodes += 1
         if self.n_nodes > MAX_NODES:
             raise _unreadable(self.source, start.line, start.column, "is too large")
+        if id(raw) in self.ancestors:
+            raise UnreadableError(Mistake(key or start, path, "contains itself, through an alias"))
+        self.ancestors.append(id(raw))
         value, is_flow = self._value(raw, start, path), bool(getattr(raw, "flow_style", True))
+        self.ancestors.pop()
         return Node(value, start, key or start, path, is_flow)
 
     def _value(self, raw: yaml.Node, at: Mark, path: str) -> Any:
