@@ -6,6 +6,7 @@ Scalars are read by the core schema of YAML 1.2: ``no`` is a word, ``1e-4`` a nu
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -241,9 +242,9 @@ _CORE: tuple[tuple[re.Pattern[str], Any], ...] = (
     (re.compile(r"null|Null|NULL|~|"), lambda _: None),
     (re.compile(r"true|True|TRUE"), lambda _: True),
     (re.compile(r"false|False|FALSE"), lambda _: False),
-    (re.compile(r"[-+]?[0-9]{1,308}"), int),  # more are read as a float, which is infinite
-    (re.compile(r"0o[0-7]+"), lambda text: int(text, 8)),
-    (re.compile(r"0x[0-9a-fA-F]+"), lambda text: int(text, 16)),
+    (re.compile(r"[-+]?[0-9]+"), lambda text: _whole(text, 10)),
+    (re.compile(r"0o[0-7]+"), lambda text: _whole(text, 8)),
+    (re.compile(r"0x[0-9a-fA-F]+"), lambda text: _whole(text, 16)),
     (
         re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"),
         lambda text: float(text) + 0.0,  # -0.0 is 0.0
@@ -348,6 +349,16 @@ def scalar(text: str) -> str | int | float | bool | None:
         if pattern.fullmatch(text):
             return meaning(text)
     return text
+
+
+def _whole(text: str, base: int) -> int | float:
+    """Return a whole number; infinity, as of a number with a point, if it exceeds all floats."""
+    try:
+        number = int(text, base)
+        float(number)
+    except (OverflowError, ValueError):  # ValueError: more digits than Python reads
+        return -math.inf if text.startswith("-") else math.inf
+    return number
 
 
 def _sentence(error: yaml.MarkedYAMLError, mark: yaml.Mark, source: Source) -> str:

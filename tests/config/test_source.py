@@ -43,6 +43,7 @@ def tree(text: str) -> Node:
         ("1" + 300 * "0", 10**300),
         ("1" + 400 * "0", math.inf),
         ("-" + 5000 * "1", -math.inf),
+        ("0x" + 5000 * "F", math.inf),
         (".inf", math.inf),
         ("-.INF", -math.inf),
     ],
