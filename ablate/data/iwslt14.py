@@ -111,7 +111,7 @@ class Iwslt14(RemoteCorpus):
         """Return all test files in a row, and a note about unusual pairs."""
         pairs: list[Numbered] = []
         for pair in zip(names[self.src], names[self.tgt], strict=True):
-            sides = (segments(files[x].read()) for x in pair)
+            sides = (segments(x, files[x].read()) for x in pair)
             plain = ([x.replace(_CURLY_QUOTE, "'") for x in side] for side in sides)
             pairs += paired(" and ".join(pair), *map(self._cased, plain))
         return complete("test", pairs, self._limits)

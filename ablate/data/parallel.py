@@ -318,7 +318,10 @@ def members(archive: Path, names: Collection[str]) -> Iterator[dict[str, IO[byte
         yield files
 
 
-def segments(content: bytes) -> list[str]:
+def segments(name: str, content: bytes) -> list[str]:
     """Return the text of every ``<seg>``, in order, entities resolved, each on one line."""
-    texts = _SEGMENT.findall(content.decode())
-    return [" ".join(html.unescape(text).split()) for text in texts]
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name}: {error}") from error
+    return [" ".join(html.unescape(segment).split()) for segment in _SEGMENT.findall(text)]

@@ -147,7 +147,7 @@ class Wmt14(RemoteCorpus):
             contents = {name: file.read() for name, file in files.items()}
         src, tgt = (lines_of([contents[dev[side]]]) for side in (self.src, self.tgt))
         dev_text, dev_notes = self._complete("newstest2013", src, tgt)
-        in_src, in_tgt = (segments(contents[test[x]]) for x in (self.src, self.tgt))
+        in_src, in_tgt = (segments(test[x], contents[test[x]]) for x in (self.src, self.tgt))
         test_text, test_notes = self._complete("newstest2014", in_src, in_tgt)
         return dev_text, test_text, (*dev_notes, *test_notes)
 
