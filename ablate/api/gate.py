@@ -136,6 +136,8 @@ def gate(
             ``options.fresh`` and without ``is_stored``.
         StoreError: if ``is_stored`` and something is missing.
     """
+    if junit is not None:
+        Path(junit).unlink(missing_ok=True)  # of an earlier gate; this one may end in an error
     if contexts := config.contexts_of(path, options.overrides):
         return _gate_in_contexts(path, contexts, Path(reference), options, junit, is_stored)
     experiment, file = load(path, options.overrides), read(Path(reference))

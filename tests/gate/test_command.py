@@ -249,6 +249,9 @@ def test_the_command_blesses_passes_and_fails(bench: Bench, ablate: Ablate, tmp_
     assert "FAILED bleu: test.test.bleu of baseline is 39.50, the mean of seeds 6, 7, 8" in out
     assert out.endswith("the gate failed: 1 of 3 checks (bleu)\n")
     assert ElementTree.parse(tmp_path / "gate.xml").getroot().get("failures") == "1"
+    status, out, err = ablate("--stored", "--junit", str(tmp_path / "gate.xml"), "--seeds", "99")
+    assert (status, out) == (2, "")
+    assert not (tmp_path / "gate.xml").exists(), "verdicts of an earlier gate"
 
 
 @pytest.mark.parametrize(
