@@ -51,7 +51,8 @@ class Csv(TableFormat):
 
     def text(self, table: Table) -> str:
         if table.contexts is not None:
-            return csv_text([*_in_contexts(table.contexts)])
+            lines = _in_contexts(table.contexts)
+            return csv_text([{"row": line["row"], **_trial(table), **line} for line in lines])
         rows = [_row(table, results_of(table), line) for line in table.lines]
         if self.columns == [COMPACT]:
             brief = [name for name in rows[0] if _BRIEF.fullmatch(name)]
