@@ -365,14 +365,13 @@ def _hardware(record: Record) -> str:
 
 
 def _software(record: Record) -> str:
-    versions = record.get("versions", {}).items()
-    precision = record.get("spec", {}).get("training", {}).get("precision", "")
-    engine = f"{record['engine']} engine" if record.get("engine") else ""
-    if record.get("engine_note"):
-        engine += f" ({record['engine_note']})"
-    details = ", ".join(word for word in (engine, precision) if word)
-    libraries = " · ".join(f"{name} {version}" for name, version in versions)
-    return "; ".join(text for text in (libraries, details) if text)
+    return " · ".join(f"{name} {version}" for name, version in record.get("versions", {}).items())
+
+
+def _execution(record: Record) -> str:
+    engine, note = record.get("engine"), record.get("engine_note")
+    precision = record.get("spec", {}).get("training", {}).get("precision")
+    return ", ".join(filter(None, (f"{engine} ({note})" if note else engine, precision)))
 
 
 def _plugins(record: Record) -> str:
@@ -394,6 +393,7 @@ PROVENANCE: dict[str, Callable[[Record], str]] = {
     "tokenizer": _tokenizer,
     "hardware": _hardware,
     "software": _software,
+    "engine": _execution,
     "plugins": _plugins,
     "commit": _commit,
 }

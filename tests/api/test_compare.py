@@ -119,7 +119,7 @@ def test_a_change_of_one_row_is_told_from_the_equal_ones(
     footnotes = notes(compared)
     assert footnotes["commit"].endswith("feedfeedfeed (3 runs)")
     assert "7 training pairs" in footnotes["corpus"]
-    assert footnotes["the same"] == "note, tokenizer, hardware, software and code"
+    assert footnotes["the same"] == "note, tokenizer, hardware, software, engine and code"
     assert "spec, all rows" not in footnotes
     assert "baseline and none: equal to the last bit" in compared.table().conclusion
     assert footnotes["Δ"].endswith("equal: the scores do not differ in any bit")
