@@ -18,6 +18,7 @@ from ablate.report.columns import DIVERGED, Block
 from ablate.report.results import Results, have_one_tokenizer
 from ablate.report.table import FIRST_BELOW, Cell, Column, Contexts, Footnote, Line, Table
 from ablate.report.values import (
+    MOST_NAMES,
     NOTHING,
     format_value,
     grouped,
@@ -45,7 +46,6 @@ _WORDS = {
     Verdict.CANNOT_TELL: "not told from the baseline",
 }
 _UNKNOWN = OverContexts(0, math.nan, None, None, None, None, None)
-_MOST_NAMES = 4
 _OF_ALL, _OF_TREND, _OF_NEW = FIRST_BELOW, FIRST_BELOW + 1, FIRST_BELOW + 2  # ranks
 
 
@@ -293,8 +293,8 @@ def conclusion(rows: Sequence[str], results: Mapping[str, Results], contexts: Co
         text = f"{'is' if len(names) == 1 else 'are'} {words[each]} in {every} contexts"
         if each is Verdict.CANNOT_TELL:
             text = "cannot be told from the baseline in any context"
-        parts.append(f"{row_names(names, _MOST_NAMES)} {text}")
-    if len(mixed) > _MOST_NAMES:
+        parts.append(f"{row_names(names, MOST_NAMES)} {text}")
+    if len(mixed) > MOST_NAMES:
         mixed = [f"{counted(len(mixed), 'row')} differ from context to context or diverged"]
     parts += [*mixed, *_trends(contexts, band)]
     return f"By BLEU, {'; '.join(parts)}." if parts else "Too few runs are done: no verdicts yet."
@@ -337,6 +337,6 @@ def _trends(contexts: Contexts, band: float) -> Iterator[str]:
         if trend and verdict(trend.interval, band) in (Verdict.BETTER, Verdict.WORSE)
     ]
     if changes and contexts.trend:
-        named = and_list(changes, _MOST_NAMES)
+        named = and_list(changes, MOST_NAMES)
         size = labels([contexts.trend])[0]
         yield f"differences change with each doubling of {size}: {named} BLEU"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import PurePath
 
 from ablate.analysis.dunnett import single_value
@@ -18,6 +18,7 @@ from ablate.report.results import DECODE_SPEED, MEMORY, TRAIN_SPEED, Results
 from ablate.report.table import Footnote
 from ablate.report.values import (
     LOSS_DECIMALS,
+    MOST_NAMES,
     TIMES,
     format_value,
     grouped,
@@ -189,7 +190,7 @@ def _partial(results: Results) -> Iterator[Footnote]:
     partial = [row for row in summaries if not row.is_complete]
     done = {row.name: seeds for row in partial if (seeds := row.seeds_with("done"))}
     if done:
-        of_rows = "; ".join(f"{name}: {listed(seeds)}" for name, seeds in done.items())
+        of_rows = _named_once((listed(seeds), name) for name, seeds in done.items())
         is_of_all = results.baseline.name in done  # then all rows are compared by least squares
         are_fitted = not results.looks.n_looks and any(  # a look misses no seed
             each.method in ("two-way", "moderated") and (is_of_all or row in done)
@@ -217,9 +218,14 @@ def _partial(results: Results) -> Iterator[Footnote]:
             f"divergence as 0, be it the row's or the baseline's, and {verdict}.",
             is_vital=True,
         )
-    missing = [f"{s.name}: {s.count('missing')}" for s in summaries if s.count("missing")]
-    if missing:
-        yield Footnote("missing runs", "; ".join(missing), is_vital=True)
+    if missing := [(str(n), row.name) for row in summaries if (n := row.count("missing"))]:
+        yield Footnote("missing runs", _named_once(missing), is_vital=True)
+
+
+def _named_once(pairs: Iterable[tuple[str, str]]) -> str:
+    """Return what is said of rows, as in ``a and b: 1, 2; c: 1``."""
+    groups = grouped(pairs).items()
+    return "; ".join(f"{row_names(names, MOST_NAMES)}: {said}" for said, names in groups)
 
 
 def _reasons(summaries: Sequence[Summary]) -> Iterator[Footnote]:

@@ -28,6 +28,7 @@ _NAMES = {
     "chrf": "chrF",
     "bits_per_character": "bits/char",
 }
+MOST_NAMES = 4  # of rows in a sentence, where more are counted
 _LONGEST = 12  # characters of a number without an exponent
 Key = TypeVar("Key")
 Value = TypeVar("Value")

@@ -15,6 +15,7 @@ from ablate.report.table import Footnote
 from ablate.report.values import (
     BLEU_DECIMALS,
     LOSS_DECIMALS,
+    MOST_NAMES,
     grouped,
     measure_name,
     number,
@@ -24,7 +25,6 @@ from ablate.report.values import (
 from ablate.wording import and_list, counted
 
 _BLEU = measure_name("bleu")
-_MOST_NAMES = 4
 _MANY_ROWS = 20
 _LEAST_BIAS = 0.05  # BLEU
 _NOT_LEARNED = (
@@ -42,10 +42,10 @@ def conclusion(results: Results) -> str:
     n_of = {row.name: len(row.outcomes) for row in results.summaries}
     diverged = grouped(((len(s), n_of[row]), row) for row, s in results.diverged.items())
     for (n, n_all), names in diverged.items():
-        parts.append(f"{row_names(names, _MOST_NAMES)} diverged with {of_seeds(n, n_all)}")
+        parts.append(f"{row_names(names, MOST_NAMES)} diverged with {of_seeds(n, n_all)}")
     others = [row.name for row in results.summaries[1:] if row.name not in results.diverged]
     if unjudged := [row for row in others if row not in by_bleu]:
-        parts.append(f"{row_names(unjudged, _MOST_NAMES)} cannot be compared")
+        parts.append(f"{row_names(unjudged, MOST_NAMES)} cannot be compared")
     of_baseline, bleu = "", results.baseline_score(results.bleu)
     if bleu is not None and not results.has_learned:
         score = number(bleu, BLEU_DECIMALS)
@@ -82,7 +82,7 @@ def _by_bleu(results: Results, verdicts: Mapping[str, Verdict]) -> list[str]:
     parts = []
     for verdict, (one, many) in texts.items():
         if rows := _with(verdicts, verdict):
-            parts.append(f"{row_names(rows, _MOST_NAMES)} {one if len(rows) == 1 else many}")
+            parts.append(f"{row_names(rows, MOST_NAMES)} {one if len(rows) == 1 else many}")
     if unknown := _with(verdicts, Verdict.CANNOT_TELL):
         compared = [results.baseline, *(row for row in results.summaries if row.name in unknown)]
         known = [results.difference(row, results.bleu) for row in unknown]
@@ -92,7 +92,7 @@ def _by_bleu(results: Results, verdicts: Mapping[str, Verdict]) -> list[str]:
             least = f"{min(numbers)} to " if min(numbers) < max(numbers) else ""
             runs = f"{least}{counted(max(numbers), 'seed')}"
         baseline = "it" if parts else "the baseline"
-        parts.append(f"{runs} cannot tell {row_names(unknown, _MOST_NAMES)} from {baseline}")
+        parts.append(f"{runs} cannot tell {row_names(unknown, MOST_NAMES)} from {baseline}")
     return parts
 
 
@@ -129,7 +129,7 @@ def intervals(results: Results) -> Iterator[Footnote]:
         yield Footnote(SMALL, f"{text}, so that the difference may be negligible.", is_vital=True)
     by_bleu, by_loss = (_by_row(results, metric) for metric in (results.bleu, results.loss))
     otherwise = [
-        f"{row_names(named, _MOST_NAMES)} {'is' if len(named) == 1 else 'are'} {verdict}"
+        f"{row_names(named, MOST_NAMES)} {'is' if len(named) == 1 else 'are'} {verdict}"
         for verdict in (Verdict.BETTER, Verdict.WORSE)
         if (named := [row for row in _with(by_loss, verdict) if by_bleu.get(row) is not verdict])
     ]
@@ -190,7 +190,7 @@ def exceptions(results: Results) -> Iterator[Footnote]:
     if compared.sharing:
         by_row = grouped((by, row) for row, by in compared.sharing.items())
         rows = [
-            f"{row_names(names, _MOST_NAMES)}: trained to the last bit as {row_names([by])}"
+            f"{row_names(names, MOST_NAMES)}: trained to the last bit as {row_names([by])}"
             for by, names in by_row.items()
         ]
         yield Footnote(
@@ -210,7 +210,7 @@ def exceptions(results: Results) -> Iterator[Footnote]:
     without = [row for row, each in differences if each.simultaneous and not each.with_sentences]
     if results.n_without_sentences and without:
         texts.append(
-            f"no interval for {row_names(without, _MOST_NAMES)}: the counts of each sentence, "
+            f"no interval for {row_names(without, MOST_NAMES)}: the counts of each sentence, "
             "which archives of records leave out, are missing for "
             f"{counted(results.n_without_sentences, 'run')}"
         )
@@ -257,7 +257,7 @@ def _awaited(results: Results) -> str:
     failed = [row for row in results.summaries if row.count("failed") or row.count("oom")]
     if not failed or looks.n_looks == len(looks.planned):
         return ""
-    rows, n = row_names([row.name for row in failed], _MOST_NAMES), looks.planned[looks.n_looks]
+    rows, n = row_names([row.name for row in failed], MOST_NAMES), looks.planned[looks.n_looks]
     return f"the look at {n} seeds waits for runs of {rows} that failed"
 
 
@@ -303,7 +303,7 @@ def looked_at(results: Results) -> Iterator[Footnote]:
 
 def _by_seeds(rows: Mapping[str, int]) -> list[str]:
     by_seeds = grouped((n, row) for row, n in rows.items())
-    return [f"with {n} seeds: {row_names(names, _MOST_NAMES)}" for n, names in by_seeds.items()]
+    return [f"with {n} seeds: {row_names(names, MOST_NAMES)}" for n, names in by_seeds.items()]
 
 
 def _departures(by_column: Mapping[str, Comparison], baseline: str) -> Iterator[str]:

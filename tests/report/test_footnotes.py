@@ -23,6 +23,16 @@ def test_they_tell_the_reasons(broken: Table) -> None:
     assert footnotes["heads_1, seeds 1, 2, 3"] == "out of memory: no room | here"
 
 
+def test_rows_with_the_same_seeds_are_named_once(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    some = {key: record for key, record in records.items() if key[0] == "baseline" or key[1] == 1}
+    others = [row.name for row in experiment.rows[1:]]
+    footnotes = notes(tabulate(experiment, some))
+    assert f"done ({and_list(others)}: 1);" in footnotes["†"]
+    assert footnotes["missing runs"] == f"{and_list(others)}: 2"
+
+
 def test_they_tell_what_one_needs_to_repeat_it(whole: Table) -> None:
     footnotes = notes(whole)
     assert footnotes["chrF"].startswith(made_up.CHRF_SIGNATURE)
