@@ -30,8 +30,8 @@ from ablate.config import BASELINE, Experiment, RunSpec, contexts_of, experiment
 from ablate.errors import SpecError, StoreError
 from ablate.record import scoring
 from ablate.registry import Choice
-from ablate.report.footnotes import PROVENANCE, provenance
 from ablate.report.formats.markdown import unescaped
+from ablate.report.provenance import PROVENANCE, provenance
 from ablate.store import Store
 from ablate.writing import csv_rows
 

@@ -20,8 +20,8 @@ from ablate.config.tree import dump
 from ablate.errors import SpecError
 from ablate.record import leaves
 from ablate.registry import choosable
-from ablate.report.footnotes import PROVENANCE
 from ablate.report.formats import TableFormat
+from ablate.report.provenance import PROVENANCE
 from ablate.report.results import Details
 from ablate.report.table import Cell, Column, Footnote, Line, Table, joined_changes
 from ablate.report.translations import translations
