@@ -171,7 +171,7 @@ def append_to_log(log: Path, text: str) -> None:
 STARTING = "starting"
 """The phase of a task whose process has sent nothing yet."""
 
-WAITING = "waiting for another process"
+WAITING = "waiting until no other process has it"
 """The phase of a task that has changed nothing yet."""
 
 

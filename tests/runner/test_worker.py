@@ -19,7 +19,7 @@ from ablate.registry import Plugin
 from ablate.runner.backends.local import WORKER, Local, LocalProcess, python_path
 from ablate.runner.devices import Device, n_cores
 from ablate.runner.schedule import schedule
-from ablate.runner.task import Heartbeat, Task
+from ablate.runner.task import WAITING, Heartbeat, Task
 from ablate.store import Store
 from tests.runner.conftest import MEASURED, SMALL, Diary, MakeTask, small_spec
 
@@ -209,7 +209,7 @@ def test_each_group_has_a_log_of_its_own(task: MakeTask, diary: Diary, store: St
     assert short == ("done", None)
     lines = [line.partition(" seed 1: ")[2] for line in logs[1].splitlines()]
     assert "short begins in process" in lines[0]
-    assert lines[1:4] == ["waiting for another process", "reading the corpus", "training"]
+    assert lines[1:4] == [WAITING, "reading the corpus", "training"]
     assert any(line.startswith("training  step 12/12  loss ") for line in lines), lines
     assert lines[-1] == "ended"
 
