@@ -209,7 +209,9 @@ def test_each_group_has_a_log_of_its_own(task: MakeTask, diary: Diary, store: St
     assert short == ("done", None)
     lines = [line.partition(" seed 1: ")[2] for line in logs[1].splitlines()]
     assert "short begins in process" in lines[0]
-    assert lines[1:4] == [WAITING, "reading the corpus", "training"]
+    of_cold_cache = "learning the vocabulary"  # by the first test that needs it
+    phases = [line for line in lines[1:] if line != of_cold_cache]
+    assert phases[:3] == [WAITING, "reading the corpus", "training"]
     assert any(line.startswith("training  step 12/12  loss ") for line in lines), lines
     assert lines[-1] == "ended"
 
