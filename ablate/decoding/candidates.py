@@ -32,32 +32,40 @@ class LengthLimits:
     def select(self, sentences: Tensor | slice) -> LengthLimits:
         return LengthLimits(self.max_lens[sentences], self.is_exact)
 
-    def topk(self, log_p: Tensor, step: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    def topk(self, log_p: Tensor, step: Tensor, k: int | None) -> tuple[Tensor, Tensor]:
         """Return the ``k`` likeliest tokens at ``step``: log-probabilities and ids, (B, K, k).
 
-        ``step`` (1,) counts from 1, on the device. ``log_p`` (B, K, V) is overwritten.
+        If it is None, all are returned, in the order of their ids, (B, K, V). ``step`` (1,) counts
+        from 1, on the device. ``log_p`` (B, K, V) is overwritten.
         """
-        at_limit = log_p[..., EOS, None].expand(-1, -1, k).clone()
+        n_tokens = log_p.size(-1)
+        at_limit = log_p[..., EOS, None].expand(-1, -1, k or n_tokens).clone()
         at_limit[..., 1:].fill_(-torch.inf)
         log_p[..., PAD].fill_(-torch.inf)
         log_p[..., BOS].fill_(-torch.inf)
         if self.is_exact:
             log_p[..., EOS].masked_fill_((step < self.max_lens)[:, None], -torch.inf)
-        best, tokens = blockwise_topk(log_p, k)
+        if k is None:
+            best, tokens = log_p, torch.arange(n_tokens, device=log_p.device).expand_as(log_p)
+        else:
+            best, tokens = blockwise_topk(log_p, k)
         is_last = (step >= self.max_lens)[:, None, None]
         return torch.where(is_last, at_limit, best), tokens.masked_fill(is_last, EOS)
 
 
 def candidates(
-    output: Output, hidden: Tensor, limits: LengthLimits, step: Tensor, n_candidates: int
+    output: Output, hidden: Tensor, limits: LengthLimits, step: Tensor, n_candidates: int | None
 ) -> tuple[Tensor, Tensor]:
     """Return log-probabilities and ids of the likeliest tokens at ``step``, both (B, K, C).
+
+    Without ``n_candidates``, those of all tokens, in the order of their ids.
 
     Logits are computed, used and freed for a few sentences at a time. ``hidden`` are the last
     hidden states, (B, K, D); ``step`` (1,) counts from 1, on the device; C is at most V.
     """
     chunk_size = max(1, output.rows_at_once(hidden.device) // hidden.size(1))
-    n_candidates = min(n_candidates, output.n_tgt)
+    if n_candidates is not None:
+        n_candidates = min(n_candidates, output.n_tgt)
     chunks = []
     for start, chunk in zip(
         range(0, len(hidden), chunk_size), hidden.split(chunk_size), strict=True

@@ -23,7 +23,7 @@ from ablate.registry import register
 Probability = Annotated[float, Field(gt=0.0, le=1.0)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
-_ALL = 2**31  # candidates, more than any vocabulary has
+_ALL = 2**31  # candidates, likeliest first: more than any vocabulary has
 _LONGEST_NGRAM = 4
 
 
@@ -51,7 +51,8 @@ class Sampler(Search):
         top_p: float,
         seed: int,
     ) -> None:
-        super().__init__(max_extra, n_beams=n_samples, n_candidates=top_k or _ALL)
+        n_candidates = _ALL if top_k is None and top_p < 1 else top_k
+        super().__init__(max_extra, n_beams=n_samples, n_candidates=n_candidates)
         self.temperature = temperature
         self.top_p = top_p
         self.seed = seed
@@ -73,10 +74,12 @@ class _SampleState(TokenState):
 
     def advance(self, log_p: Tensor, tokens: Tensor, step: Tensor) -> None:
         scaled = log_p.double() / self.sampler.temperature
-        p = scaled.softmax(dim=-1)
-        is_outside = p.cumsum(dim=-1) - p >= self.sampler.top_p  # of the nucleus; p is sorted
-        gumbel = -(-self._uniform(tokens, step).log()).log()
-        index = (scaled.masked_fill(is_outside, -torch.inf) + gumbel).argmax(dim=-1, keepdim=True)
+        if self.sampler.top_p < 1:
+            p = scaled.softmax(dim=-1)  # sorted
+            is_outside = p.cumsum(dim=-1) - p >= self.sampler.top_p  # of the nucleus
+            scaled = scaled.masked_fill(is_outside, -torch.inf)
+        gumbel = self._uniform(tokens, step).log_().neg_().log_().neg_()
+        index = (scaled + gumbel).argmax(dim=-1, keepdim=True)
         self.append(tokens.gather(-1, index)[..., 0], log_p.gather(-1, index)[..., 0], step)
 
     def hypotheses(self) -> list[list[Hypothesis]]:
@@ -99,9 +102,12 @@ def _keys(src: Tensor, seed: int) -> Tensor:
 def _splitmix64(x: Tensor) -> Tensor:
     """Mix the bits of 64-bit integers, as SplitMix64 does (Steele et al. 2014, OOPSLA, fig. 15)."""
     x = x - 7046029254386353131
-    x = (x ^ ((x >> 30) & (2**34 - 1))) * -4658895280553007687
-    x = (x ^ ((x >> 27) & (2**37 - 1))) * -7723592293110705685
-    return x ^ ((x >> 31) & (2**33 - 1))
+    x ^= (x >> 30) & (2**34 - 1)
+    x *= -4658895280553007687
+    x ^= (x >> 27) & (2**37 - 1)
+    x *= -7723592293110705685
+    x ^= (x >> 31) & (2**33 - 1)
+    return x
 
 
 @register(

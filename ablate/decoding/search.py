@@ -28,13 +28,14 @@ class Search(Part, slot="decoding"):
     Args:
         max_extra: target tokens beyond those of the source.
         n_beams: K, rows per sentence.
-        n_candidates: C, candidate tokens per beam, reduced to V where it is larger.
+        n_candidates: C, candidate tokens per beam, reduced to V where it is larger; None: all V, in
+            the order of their ids.
     """
 
     needs_attention = False
     """Whether its `SearchState` gets the cross-attention weights of every step."""
 
-    def __init__(self, max_extra: int, n_beams: int = 1, n_candidates: int = 1) -> None:
+    def __init__(self, max_extra: int, n_beams: int = 1, n_candidates: int | None = 1) -> None:
         self.max_extra = max_extra
         self.n_beams = n_beams
         self.n_candidates = n_candidates

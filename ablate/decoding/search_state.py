@@ -46,7 +46,8 @@ class SearchState(ABC):
         """Choose token number ``step``; sentences that are done must not change any more.
 
         Args:
-            log_p: log-probabilities of the C likeliest tokens, likeliest first, (B, K, C).
+            log_p: log-probabilities of the C likeliest tokens, likeliest first, (B, K, C); of all V
+                in the order of their ids, if the search has no ``n_candidates``.
             tokens: their ids, (B, K, C).
             step: number of the token, from 1, on the device, (1,).
 
@@ -126,5 +127,5 @@ class SearchSetup:
     initial_state: SearchState
     limits: LengthLimits
     n_beams: int  # K, rows per sentence
-    n_candidates: int  # C, candidate tokens per beam, reduced to V where it is larger
+    n_candidates: int | None  # C, candidate tokens per beam, reduced to V; None: all, unsorted
     needs_attention: bool  # whether the state gets the cross-attention of every step

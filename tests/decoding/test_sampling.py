@@ -78,6 +78,19 @@ def test_one_candidate_is_greedy_search() -> None:
     assert translate(model, search(top_p=1e-9), sources, 60, CPU) == greedy
 
 
+@pytest.mark.parametrize("max_extra", [0, 20])
+def test_all_tokens_are_drawn_from_as_so_many_sorted_candidates(max_extra: int) -> None:
+    model, src = Markov(), pad_sources([SOURCE, [5, EOS], [3, 4, 5, EOS]])
+    for seed in range(20):
+        options = {"n_samples": 3, "seed": seed, "max_extra": max_extra}
+        whole = search("minimum_bayes_risk", **options)
+        some = search("minimum_bayes_risk", top_k=V, **options)
+        assert (whole.n_candidates, some.n_candidates) == (None, V)
+        assert whole.search(model, src) == some.search(model, src)
+        n_tokens = torch.tensor([4, 2, 7])
+        assert whole.search(model, src, n_tokens) == some.search(model, src, n_tokens)
+
+
 def test_samples_depend_on_seed_source_number_and_token() -> None:
     model = Markov()
     sources = [[4, 5, EOS], [4, 4, EOS], [4, 5, 5, EOS]]
