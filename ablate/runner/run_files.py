@@ -36,10 +36,13 @@ def resume(task: Task, folder: Path) -> Task:
     if task.fresh:
         _remove_all(folder)
     earlier = _read_fallbacks(folder)
-    if task.fallbacks and task.fallbacks != earlier:
+    # A run that needed smaller micro-batches than its probe goes on in them
+    factor = max(task.micro_batch_factor, earlier.get("micro_batch_factor", 1))
+    if task.fallbacks and replace(task, micro_batch_factor=factor).fallbacks != earlier:
         _remove_all(folder)
         write_whole(folder / _CHANGED, json.dumps(task.fallbacks) + "\n")
-    return task if task.fallbacks else replace(task.with_fallbacks(earlier), key=task.key)
+        return task
+    return replace(task.with_fallbacks(earlier), key=task.key)
 
 
 def tidy(folder: Path) -> None:

@@ -222,6 +222,19 @@ def test_a_run_that_is_changed_begins_anew_and_goes_on_as_it_was_begun(
     assert _names(folder) == ["changed.json", "log.txt"]
 
 
+@pytest.mark.parametrize("asked", [HALVES, EAGER, HALVES | EAGER])
+def test_a_run_that_is_stopped_in_smaller_micro_batches_goes_on_in_them(
+    asked: dict[str, Any], folder: Path, task: MakeTask
+) -> None:
+    """As its row's probe advises, a later call asks for fewer of the changes that it needed."""
+    job = task("row", engine="cuda_graph").with_fallbacks(asked)
+    further = job.with_fallbacks({"micro_batch_factor": 4})
+    resume(further, folder)
+    (folder / "checkpoint.pt").touch()
+    assert resume(job, folder).fallbacks == further.fallbacks
+    assert _names(folder) == ["changed.json", "checkpoint.pt", "log.txt"]
+
+
 def test_without_a_checkpoint_it_is_tried_as_it_was_asked_for(folder: Path, task: MakeTask) -> None:
     resume(task("row").with_fallbacks(HALVES), folder)
     assert resume(task("row"), folder) == task("row")
