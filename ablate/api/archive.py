@@ -186,7 +186,13 @@ def _files(
     kinds = list(CONTENTS)[: list(CONTENTS).index(content) + 1]
     patterns = list(chain.from_iterable(CONTENTS[kind] for kind in kinds))
     for run in ended:
-        contents = (store.read(run) or {}).get("files", {})
+        record = store.read(run)
+        if record is None:
+            raise StoreError(
+                f"{store.path(run)}: was removed, or begun again, while the archive was written; "
+                "archive the runs when no other call changes them"
+            )
+        contents = record.get("files", {})
         for path in (path for each in patterns for path in sorted(store.path(run).glob(each))):
             with readable(path):
                 data = path.read_bytes()

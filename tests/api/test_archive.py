@@ -9,6 +9,7 @@ import tarfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -290,6 +291,24 @@ def test_an_archive_of_nothing_is_refused(spec: Path, tmp_path: Path) -> None:
         _archive(spec, tmp_path / "a.zip")
     with pytest.raises(SpecError, match=r"no content is called 'curve'; did you mean 'curves'\?"):
         _archive(spec, tmp_path / "a.tar", content="curve")
+
+
+def test_a_run_that_is_begun_again_meanwhile_is_not_archived_without_its_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = finished(tmp_path, only=["baseline"])
+    module = import_module("ablate.api.archive")  # its name in the package is the function's
+    listed = module.runs
+
+    def runs(*args: Any, **options: Any) -> list[api.StoredRun]:
+        every_run = listed(*args, **options)
+        (tmp_path / "results" / "runs" / every_run[-1].run / "record.json").unlink()
+        return every_run
+
+    monkeypatch.setattr(module, "runs", runs)
+    with pytest.raises(StoreError, match="begun again, while the archive was written"):
+        _archive(spec, tmp_path / "study.tar")
+    assert not (tmp_path / "study.tar").exists()
 
 
 def test_damaged_weights_of_the_right_size_are_not_archived(spec: Path, tmp_path: Path) -> None:
