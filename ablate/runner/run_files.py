@@ -36,9 +36,13 @@ def resume(task: Task, folder: Path) -> Task:
     if task.fresh:
         _remove_all(folder)
     earlier = _read_fallbacks(folder)
-    # A run that needed smaller micro-batches than its probe goes on in them
-    factor = max(task.micro_batch_factor, earlier.get("micro_batch_factor", 1))
-    if task.fallbacks and replace(task, micro_batch_factor=factor).fallbacks != earlier:
+    # Neither another reason for its engine nor smaller micro-batches than its probe's matter
+    same = replace(
+        task,
+        engine_note=task.engine_note and earlier.get("engine_note", task.engine_note),
+        micro_batch_factor=max(task.micro_batch_factor, earlier.get("micro_batch_factor", 1)),
+    )
+    if task.fallbacks and same.fallbacks != earlier:
         _remove_all(folder)
         write_whole(folder / _CHANGED, json.dumps(task.fallbacks) + "\n")
         return task

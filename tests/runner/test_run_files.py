@@ -235,6 +235,20 @@ def test_a_run_that_is_stopped_in_smaller_micro_batches_goes_on_in_them(
     assert _names(folder) == ["changed.json", "checkpoint.pt", "log.txt"]
 
 
+def test_a_run_goes_on_with_its_engine_whatever_the_reason_for_it(
+    folder: Path, task: MakeTask
+) -> None:
+    """A probe that is made again may fail with another message."""
+    job = task("row", engine="cuda_graph")
+    resume(job.with_fallbacks(EAGER), folder)
+    (folder / "checkpoint.pt").touch()
+    later = job.with_fallbacks(EAGER | {"engine_note": "not cuda_graph: it differs by 1.2%"})
+    assert resume(later, folder).fallbacks == EAGER
+    assert _names(folder) == ["changed.json", "checkpoint.pt", "log.txt"]
+    assert resume(later.with_fallbacks(HALVES), folder).fallbacks == later.fallbacks | HALVES
+    assert _names(folder) == ["changed.json", "log.txt"]
+
+
 def test_without_a_checkpoint_it_is_tried_as_it_was_asked_for(folder: Path, task: MakeTask) -> None:
     resume(task("row").with_fallbacks(HALVES), folder)
     assert resume(task("row"), folder) == task("row")
