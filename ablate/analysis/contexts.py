@@ -89,7 +89,7 @@ def over_contexts(
         if len(errors) == n:
             tau = math.sqrt(max(0.0, sd**2 - mean_of([error**2 for error in errors])))
     trend = None
-    if sizes is not None:
+    if sizes is not None and len(set(sizes)) > 1:  # some contexts may have no results yet
         x = np.log2(sizes)
         slopes = (x - x.mean()) / float(((x - x.mean()) ** 2).sum())
         estimate = float(slopes @ np.array(estimates))

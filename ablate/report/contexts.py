@@ -244,6 +244,8 @@ def _of_mean(n: int, looks: Sequence[int]) -> str:
         "what the same seeds measure in one more; τ: the standard deviation of the true difference "
         "from context to context."
     )
+    if n == 1:
+        return "none so far: only one context has results."
     if n < LEAST:
         of_mean = (
             f"of these {n} contexts; its interval and verdict are of new seeds here, and say "
@@ -287,10 +289,11 @@ def conclusion(rows: Sequence[str], results: Mapping[str, Results], contexts: Co
             whole.setdefault(next(iter(by_verdict)), []).append(row)
         elif by_verdict or lost:
             mixed.append(row_names([row]) + _by_context(by_verdict, lost, words))
-    every = "both" if len(results) == 2 else f"all {len(results)}"
+    n = len(results)
+    every = {1: "the one context with results", 2: "both contexts"}.get(n, f"all {n} contexts")
     parts = []
     for each, names in whole.items():
-        text = f"{'is' if len(names) == 1 else 'are'} {words[each]} in {every} contexts"
+        text = f"{'is' if len(names) == 1 else 'are'} {words[each]} in {every}"
         if each is Verdict.CANNOT_TELL:
             text = "cannot be told from the baseline in any context"
         parts.append(f"{row_names(names, MOST_NAMES)} {text}")

@@ -418,6 +418,21 @@ def test_a_context_without_results_is_left_out(
     assert "over.bleu.prediction" not in {column.key for column in table.columns}
 
 
+def test_the_first_context_with_results_has_neither_a_mean_nor_a_trend(tmp_path: Path) -> None:
+    spec = tmp_path / "size.yaml"
+    text = TEXT.replace("middle: {model.dims.d_model: 32}", "middle: {model.n_layers: 2}")
+    spec.write_text(text, encoding="utf-8")
+    finish(tmp_path / "size.yaml#narrow", tmp_path / "results", place="narrow ")
+    table, _ = overview(spec)
+    assert made_up.notes(table)["mean"] == "none so far: only one context has results."
+    assert "in the one context with results" in table.conclusion
+    finish(tmp_path / "size.yaml#middle", tmp_path / "results", place="middle ")
+    table, contexts = overview(spec)
+    assert {*contexts.sizes.values()} == {16}, "as wide as the first"
+    assert {over.trend for over in contexts.over["bleu"].values()} == {None}
+    assert table.column("over.bleu.trend")[1].text == NOTHING
+
+
 def test_a_run_that_is_missing_in_one_context_is_missing_in_all(spec: Path) -> None:
     outcome = reported(spec)
     assert outcome.table.contexts is not None
