@@ -121,13 +121,25 @@ def scored_set(side: ResultSet, metrics: Sequence[Choice]) -> ResultSet:
 
 
 def _joined(contexts: Mapping[str, ResultSet]) -> ResultSet:
-    """Return the rows of all contexts, which share the header of their experiment."""
+    """Return the rows of all contexts, which share the header of their experiment alone."""
     rows = [
         replace(row, name=f"{context}: {row.name}")
         for context, each in contexts.items()
         for row in each.rows
     ]
-    return replace(next(iter(contexts.values())), rows=rows, contexts=contexts)
+    return replace(
+        next(iter(contexts.values())),
+        rows=rows,
+        provenance=_merged([each.provenance for each in contexts.values()]),
+        scorings=_merged([each.scorings for each in contexts.values()]),
+        contexts=contexts,
+    )
+
+
+def _merged(notes: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Return the text of every label; several texts after semicolons."""
+    labels = dict.fromkeys(label for each in notes for label in each)
+    return {at: "; ".join(sorted({each[at] for each in notes if at in each})) for at in labels}
 
 
 def _of_folder(name: str, spec: str | None) -> ResultSet:

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import runpy
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -695,3 +696,21 @@ def test_a_narrow_terminal_has_further_contexts_below_each_with_its_intervals(
     assert re.findall(r"narrow|middle|wide", " ".join(line for line, _ in heads)) == NAMES
     for line, detail in heads:
         assert line.count("95% CI") >= detail.count("ΔBLEU")
+
+
+@pytest.mark.commands
+def test_the_numbers_of_every_context_say_where_they_come_from(tmp_path: Path) -> None:
+    spec = finished(tmp_path)
+    results, other = tmp_path / "results", tmp_path / "other"
+    shutil.copytree(results, other)
+    for path in other.glob("runs/*/record.json"):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if record.pop("digest") and record["experiment"].endswith("wide"):
+            signed = {"bleu_signature": "nrefs:1|tok:zh", "bleu": 1.0}
+            record["test"]["test"] |= signed
+            Store(other).save({**record, "hardware": {"device": "cpu", "cpu": "Quipu 2"}})
+    compared = api.compare(results, other, spec)
+    notes = made_up.notes(compared.table())
+    assert notes["hardware"] == "cpu, Abacus 9, 1 thread → cpu, Abacus 9, 1 thread; cpu, Quipu 2"
+    assert notes["BLEU"].endswith("which is not compared")
+    assert "corpus" in notes["the same"]
