@@ -110,13 +110,15 @@ def compare(
 def _matched(before: Sequence[ResultRow], after: Sequence[ResultRow]) -> list[Pair]:
     """Return the rows of both sides in the order of the first."""
 
-    def text(content: Mapping[str, Any] | None) -> str | None:
-        return None if content is None else json.dumps(content, sort_keys=True)
+    def text(content: Mapping[str, Any] | None, context: str | None = None) -> str | None:
+        return None if content is None else json.dumps([context, content], sort_keys=True)
 
     matches: dict[int, tuple[int, MatchedBy]] = {}
     keys: tuple[tuple[MatchedBy, Callable[[ResultRow], str | None]], ...] = (
         ("spec", lambda row: text(row.spec)),
         ("changes", lambda row: text(_changes(row, of_its_name=True))),
+        ("changes", lambda row: text(_changes(row), row.context)),
+        ("changes", lambda row: text(row.changes, row.context)),
         ("changes", lambda row: text(_changes(row))),
         ("changes", lambda row: text(row.changes)),
         ("name", lambda row: row.name),

@@ -49,6 +49,7 @@ class ResultRow:
     samples: Mapping[str, RowSample]  # by metric
     outcomes: Mapping[str, int]  # how many runs ended with each status
     records: Mapping[int, Record] = field(default_factory=dict)  # by seed; of a table none
+    context: str | None = None  # of the experiment, if it has some
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def scored_set(side: ResultSet, metrics: Sequence[Choice]) -> ResultSet:
 def _joined(contexts: Mapping[str, ResultSet]) -> ResultSet:
     """Return the rows of all contexts, which share the header of their experiment alone."""
     rows = [
-        replace(row, name=f"{context}: {row.name}")
+        replace(row, name=f"{context}: {row.name}", context=context)
         for context, each in contexts.items()
         for row in each.rows
     ]

@@ -714,3 +714,14 @@ def test_the_numbers_of_every_context_say_where_they_come_from(tmp_path: Path) -
     assert notes["hardware"] == "cpu, Abacus 9, 1 thread → cpu, Abacus 9, 1 thread; cpu, Quipu 2"
     assert notes["BLEU"].endswith("which is not compared")
     assert "corpus" in notes["the same"]
+
+
+@pytest.mark.commands
+def test_rows_of_other_contexts_are_not_matched(spec: Path, tmp_path: Path) -> None:
+    later = tmp_path / "later.yaml"
+    later.write_text(TEXT.replace("steps: 6", "steps: 7"), encoding="utf-8")
+    finish(tmp_path / "later.yaml#wide", spec.parent / "results", place="wide ")
+    compared = api.compare(spec, later, results=spec.parent / "results")
+    assert [row.names for row in compared.rows] == [
+        (f"wide: {row}", f"wide: {row}") for row in ("baseline", "none", "rms")
+    ]
