@@ -27,6 +27,7 @@ from ablate.api.selection import (
     stored_in_each,
 )
 from ablate.config import BASELINE, Experiment, RunSpec, contexts_of, experiment_name, shipped
+from ablate.config.contexts import of_context
 from ablate.errors import SpecError, StoreError
 from ablate.record import scoring
 from ablate.registry import Choice
@@ -255,18 +256,37 @@ def _of_commit(name: str, results: Path) -> ResultSet:
     """Read the tables that a commit holds: the values by seed if it has them, else the means."""
     spec, _, commit = name.rpartition("@")
     read = _git_reader(commit, results)
-    names = (spec, experiment_name(shipped.resolve(Path(spec))))
-    experiment = next((each for each in names if read(f"{each}/table.csv")), None)
-    if experiment is None:
-        raise StoreError(
-            f"{name}: commit {commit} has no {results / names[-1] / 'table.csv'}; commit the "
-            "tables of results, or compare two folders of results"
-        )
-    by_seed = read(f"{experiment}/seeds.csv")
+    file, context = of_context(spec)
+    own = experiment_name(shipped.resolve(file))
+    names = (spec, f"{own}/{context}" if context else own)
+    experiment = next((each for each in names if read(f"{each}/table.csv")), names[-1])
+
+    def lines_of(folder: str) -> list[dict[str, str]]:
+        text = read(f"{folder}/table.csv")
+        if text is None:
+            raise StoreError(
+                f"{name}: commit {commit} has no {results / folder / 'table.csv'}; commit the "
+                "tables of results, or compare two folders of results"
+            )
+        return list(csv_rows(io.StringIO(text)))
+
+    lines = lines_of(experiment)
+    contexts = dict.fromkeys(line["context"] for line in lines if "context" in line)
+    folders = {each: f"{experiment}/{each}" for each in contexts if not each.startswith("(")}
+    if folders:
+        return _joined({c: _of_tables(lines_of(of), of, read) for c, of in folders.items()})
+    return _of_tables(lines, experiment, read)
+
+
+def _of_tables(
+    lines: Sequence[Mapping[str, str]], folder: str, read: Callable[[str], str | None]
+) -> ResultSet:
+    """Return what the tables of a folder hold, of which the first has these lines."""
+    by_seed = read(f"{folder}/seeds.csv")
     samples, outcomes = _by_seed(by_seed) if by_seed else ({}, {})
     rows: list[ResultRow] = []
     scorings: dict[str, str] = {}
-    for line in csv_rows(io.StringIO(read(f"{experiment}/table.csv"))):
+    for line in lines:
         row = line["row"]
         changes = {k[7:]: json.loads(v) for k, v in line.items() if k[:7] == "change." and v}
         counts = {k[5:]: int(v) for k, v in line.items() if k[:5] == "runs." and v != "0"}
@@ -274,7 +294,7 @@ def _of_commit(name: str, results: Path) -> ResultSet:
         scorings |= {k[10:]: scoring(v) for k, v in line.items() if k[:10] == "signature." and v}
         of_row = samples.get(row) or dict(_means(line))
         rows.append(ResultRow(row, changes, None, None, of_row, outcomes.get(row) or counts))
-    matches = map(_NOTE.fullmatch, (read(f"{experiment}/table.md") or "").splitlines())
+    matches = map(_NOTE.fullmatch, (read(f"{folder}/table.md") or "").splitlines())
     notes = {match["label"]: unescaped(match["text"]) for match in matches if match}
     named = {label: notes[label] for label in notes if label in PROVENANCE}
     return ResultSet(rows, named, scorings=scorings)

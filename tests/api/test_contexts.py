@@ -8,6 +8,7 @@ import json
 import re
 import runpy
 import shutil
+import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -27,7 +28,7 @@ from ablate.api.report import joined
 from ablate.cli.app import app
 from ablate.errors import SpecError, StoreError
 from ablate.report import contexts as module
-from ablate.report import render
+from ablate.report import render, write_tables
 from ablate.report.contexts import conclusion, metric_of, tabulate, verdict_over
 from ablate.report.figures import draw_contexts
 from ablate.report.layout import Layout
@@ -725,3 +726,29 @@ def test_rows_of_other_contexts_are_not_matched(spec: Path, tmp_path: Path) -> N
     assert [row.names for row in compared.rows] == [
         (f"wide: {row}", f"wide: {row}") for row in ("baseline", "none", "rms")
     ]
+
+
+@pytest.mark.commands
+def test_tables_of_contexts_are_compared_with_stored_runs(tmp_path: Path) -> None:
+    spec = finished(tmp_path)
+    results = tmp_path / "results"
+    for path in (spec, *api.contexts_of(spec).values()):
+        outcome = api.report(path, results=results)
+        write_tables(outcome.table, results / outcome.experiment.name)
+    (results / "runs").rename(tmp_path / "runs")
+    git = ["git", "-C", str(results), "-c", "user.name=n", "-c", "user.email=e@example.org"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "tables"]):
+        subprocess.run([*git, *words], check=True)
+    (tmp_path / "runs").rename(results / "runs")
+    for before, after in ((f"{spec}@HEAD", f"{spec}@HEAD"), (f"{spec}@HEAD", str(spec))):
+        compared = api.compare(before, after, results=results)
+        assert {row.shifts["test.test.bleu"].method for row in compared.rows} == {"equal"}
+        assert [row.names for row in compared.rows] == [
+            (f"{name}: {row}",) * 2 for name in NAMES for row in ("baseline", "none", "rms")
+        ]
+    alone = api.compare(f"{spec}#wide@HEAD", f"{spec}#wide", results=results)
+    assert {row.shifts["test.test.bleu"].method for row in alone.rows} == {"equal"}
+    shutil.rmtree(results / outcome.experiment.name)
+    subprocess.run([*git, "commit", "-qam", "none of wide"], check=True)
+    with pytest.raises(StoreError, match=r"has no .*size/wide/table\.csv; commit the"):
+        api.compare(f"{spec}@HEAD", f"{spec}@HEAD", results=results)
