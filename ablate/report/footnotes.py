@@ -169,7 +169,8 @@ def _close_choices(tune: Tune, results: Results) -> Iterator[Footnote]:
     if compared is None or not compared.sd or not results.has_one_tokenizer:
         return
     least = single_value(compared.df) * compared.sd * math.sqrt(2 / len(tune.seeds))
-    close = {row: lead for row, lead in tune.leads.items() if lead < least}
+    leads = {row.name: tune.leads[row.name] for row in results.summaries if row.name in tune.leads}
+    close = {row: lead for row, lead in leads.items() if lead < least}
     if not close:
         return
     row = min(close, key=lambda name: close[name])
@@ -179,7 +180,7 @@ def _close_choices(tune: Tune, results: Results) -> Iterator[Footnote]:
         f"by {counted(len(tune.seeds), 'seed')} of tuning the second best value cannot be told "
         f"from the best, which leads by less than {number(least, LOSS_DECIMALS)} nats (a run's "
         f"error on dev is ± {number(compared.sd, LOSS_DECIMALS)}), for {len(close)} of "
-        f"{counted(len(tune.leads), 'row')}: {and_list(list(close))}. To tell those of {row}, the "
+        f"{counted(len(leads), 'row')}: {and_list(list(close))}. To tell those of {row}, the "
         f"closest, takes {f'over {MOST_SEEDS}' if n is None else n} seeds.",
     )
 

@@ -304,6 +304,19 @@ def test_the_table_names_choices_that_the_seeds_of_tuning_cannot_tell(tmp_path: 
     assert note.endswith(f"takes {n} seeds.")
 
 
+def test_close_choices_are_those_of_the_rows_in_the_table(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, f"{TEXT}  rms: {{model.norm: rms}}\n")
+    bench.tuned(NLL, "baseline", "pre", "rms")
+    selection = select(bench.spec, lookup=RunLookup(bench.store))
+    todo = tasks(selection.runs, Device("cpu"), bench.store.results)
+    for at, (run, task) in enumerate(zip(selection.runs, todo, strict=True)):
+        scores = {"bleu": 30.0 + at, "nll": 1.0}
+        dev = {"nll": 1.0 + 0.1 * at * run.seed}
+        bench.store.save(task.record("done", None, dev=dev, test={"test": scores}))
+    table = api.report(bench.spec, results=bench.store.results, only=["pre"]).table
+    assert "for 2 of 2 rows: baseline and pre. " in notes(table)["close choices"]
+
+
 def test_what_is_not_chosen_yet_is_a_question_mark(bench: Bench) -> None:
     bench.tuned(NLL, "baseline")
     table = report.tabulate(select(bench.spec, lookup=RunLookup(bench.store)).experiment, {})
