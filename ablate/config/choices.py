@@ -22,6 +22,12 @@ from ablate.wording import no_such
 
 How = Literal["matched", "tuned"]
 
+_NOT_TUNED = {
+    "decoding": "makes no difference to the NLL on dev, by which `tune` chooses; make rows of it",
+    "tokenizer": "makes other tokens, and `tune` compares the NLL per token; make rows of it",
+}
+"""Why some parts of a spec cannot be tuned."""
+
 
 _Result = tuple[Row, Origin]
 _Known = set[tuple[Mark, str]]
@@ -207,6 +213,8 @@ def _mistakes_of_tune(experiment: Experiment, tune: Tune) -> Iterator[Mistake]:
     via = experiment.match.via if experiment.match else None
     for path, axis in tune.axes.items():
         yield from _repeated(path, axis)
+        if reason := _NOT_TUNED.get(path.partition(".")[0]):
+            yield Mistake(axis[0].key, f"tune.{path}", reason)
         if via and _overlap(via, path):
             what = "is" if path == via else f"would undo {via},"
             reason = f"{what} what the rows are matched by"

@@ -44,6 +44,8 @@ def test_rows_opt_in_or_out(tmp_path: Path) -> None:
         (TUNE.replace("}", ", extends: 2}"), r"unknown option; did you mean 'extend'\?\n"),
         (TUNE.replace("}", ", traning.lr: 1}"), r"unknown option; did you mean 'training'\?\n"),
         ("tune: {seeds: [7]}", r"tune: needs a path with the values to try"),
+        ("tune: {decoding: [greedy, beam]}", r"tune\.decoding: makes no difference to the NLL on"),
+        ("tune: {tokenizer.vocab_size: [300]}", r"tune\.tokenizer\.vocab_size: makes other tokens"),
         (
             "tune: {training.schedule.warmup: [10, 20, 10]}",
             r"tune\.training\.schedule\.warmup: is given twice; first in line \d",
