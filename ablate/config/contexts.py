@@ -62,6 +62,12 @@ def mistakes_of_sections(
 ) -> Iterator[Mistake]:
     """Yield the mistakes of ``contexts`` and ``trend`` that show where each context is valid."""
     section, node = tree.get(CONTEXTS), tree.get("trend")
+    every = dict.fromkeys(row.name for each in contexts.values() for row in each.rows)
+    for name, each in contexts.items():
+        own = {row.name for row in each.rows}
+        for row in (row for row in every if row not in own):
+            reason = f"has no row {row!r}, as that point of the grid is its baseline"
+            yield Mistake(tree.entries(CONTEXTS)[name].key, f"{CONTEXTS}.{name}", reason)
     if section and len(contexts) == 1:
         reason = "needs two or more, each a name and a change, as in {small: {}, large: {...}}"
         yield Mistake(section.mark, CONTEXTS, reason)

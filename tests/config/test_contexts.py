@@ -90,6 +90,11 @@ def test_a_file_with_a_sign_in_its_name_is_a_file(tmp_path: Path) -> None:
             "wide: {}",
             "8:3: contexts.wide: is the same as the context 'narrow'; remove one",
         ),
+        (
+            "none: {model.position: none}, rms: {model.norm: rms}}",
+            "rms: {model.norm: rms}}\ngrid: {model.dims.d_model: [32, 64]}",
+            "8:3: contexts.wide: has no row 'd_model=64', as that point of the grid is its",
+        ),
         ("trend: model.dims.d_model", "trend: model.norm", "9:8: trend: needs the path of a"),
         (
             "trend: model.dims.d_model",
