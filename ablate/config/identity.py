@@ -36,8 +36,6 @@ def identity(
     """
     spec = canonical(run)
     spec["training"]["precision"] = precision
-    if run.training.teacher is not None:
-        spec["training"]["teacher"] = content_of(run.training.teacher)
     determinants = {
         "spec": spec,
         "corpus": corpus_fingerprint,
@@ -53,9 +51,14 @@ def identity(
 
 
 def canonical(run: RunSpec) -> dict[str, Any]:
-    """Return a spec as plain data, without what was added later and makes no difference."""
+    """Return a spec as plain data, without what was added later and makes no difference.
+
+    The content of a teacher's translations stands in place of their path.
+    """
     spec = run.model_dump(mode="json")
     _leave_out_neutral(run, spec)
+    if run.training.teacher is not None:
+        spec["training"]["teacher"] = content_of(run.training.teacher)
     for path, entry in _parts(run):
         choice = reduce(getitem, path.split("."), spec)
         for option in entry.fingerprinted:

@@ -18,6 +18,7 @@ from ablate.errors import DataError, SpecError
 from ablate.registry import build
 from ablate.runner.check import _refusals
 from ablate.runner.devices import Device
+from ablate.runner.match import match_key
 from ablate.runner.probe import probe_key
 from tests.data.texts import run_spec
 from tests.made_up_runs import BASE
@@ -149,6 +150,22 @@ def test_speeds_of_other_text_are_not_taken(folder: Path) -> None:
     assert keys[0] != keys[1]
     shipped = config.load("pe").rows[0].spec
     assert key(shipped, "one") == key(shipped, "another")  # its options tell its content
+
+
+def test_what_was_measured_of_the_same_text_counts_in_any_folder(tmp_path: Path) -> None:
+    keys = []
+    for folder in (tmp_path / "one", tmp_path / "other"):
+        folder.mkdir()
+        (folder / "teacher.de").write_text("x\n", encoding="utf-8")
+        file = folder / "student.yaml"
+        rows = "variants: {student: {training.teacher: teacher.de}}\n"
+        match = "match: {on: time, via: training.steps}\n"
+        file.write_text(f"{BASE}{rows}{match}", encoding="utf-8")
+        experiment = config.load(file)
+        student = experiment.rows[1]
+        speed = probe_key(student.spec, Device("cpu"), "fp32", "eager", "text")
+        keys.append((speed, match_key(experiment, student, "text")))
+    assert keys[0] == keys[1]
 
 
 def test_the_content_of_the_file_names_the_run_and_its_path_does_not(folder: Path) -> None:
