@@ -27,6 +27,7 @@ _NOT_TUNED = {
     "tokenizer": "makes other tokens, and `tune` compares the NLL per token; make rows of it",
 }
 """Why some parts of a spec cannot be tuned."""
+_OF_TRAINING = ("tokenizer.dropout", "tokenizer.alpha")  # with the same tokens on dev
 
 
 _Result = tuple[Row, Origin]
@@ -213,7 +214,8 @@ def _mistakes_of_tune(experiment: Experiment, tune: Tune) -> Iterator[Mistake]:
     via = experiment.match.via if experiment.match else None
     for path, axis in tune.axes.items():
         yield from _repeated(path, axis)
-        if reason := _NOT_TUNED.get(path.partition(".")[0]):
+        reason = _NOT_TUNED.get(path.partition(".")[0])
+        if reason and path not in _OF_TRAINING:
             yield Mistake(axis[0].key, f"tune.{path}", reason)
         if via and _overlap(via, path):
             what = "is" if path == via else f"would undo {via},"

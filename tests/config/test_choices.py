@@ -120,6 +120,13 @@ def test_every_row_has_the_same_candidates(tmp_path: Path) -> None:
     assert not {run.seed for run in config.expand(tuning.experiment)} & set(experiment.seeds)
 
 
+@pytest.mark.parametrize("option", ["dropout: [0.0, 0.1]", "alpha: [0.1, 0.2]"])
+def test_what_segments_training_text_anew_is_tuned(tmp_path: Path, option: str) -> None:
+    name = "bpe" if option.startswith("dropout") else "unigram"
+    text = f"tokenizer: {{name: {name}, vocab_size: 300}}\ntune: {{tokenizer.{option}}}\n"
+    assert load(tmp_path, ROWS + text).tune is not None
+
+
 def test_a_row_without_its_choice_has_no_runs(tmp_path: Path) -> None:
     experiment = load(tmp_path, ROWS + TUNE)
     tuning = tuning_of(experiment)
