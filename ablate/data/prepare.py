@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 import time
 from collections import deque
@@ -112,7 +113,20 @@ def prepare(
         samplers = tokenizers.samplers(make, distinct.src, distinct.tgt)
         max_len = run.model.dims.max_len
         train = Resampled(train.src, train.tgt, splits[_WORDS], samplers, max_len)
+    text = replace(text, notes=(*text.notes, *_too_long_to_be_written(run, tests)))
     return Prepared(text, fingerprint, tokenizers, train, splits["dev"], tests)
+
+
+def _too_long_to_be_written(run: RunSpec, tests: Mapping[str, Encoded]) -> Iterator[str]:
+    """Yield a note on each test with targets as long as the search lets no translation become."""
+    most = run.decoding.options.get("max_extra", math.inf)
+    for name, test in tests.items():
+        share = float((test.tgt.lengths > test.src.lengths + most).mean())
+        if share >= SOME:
+            yield (
+                f"{name}: {share:.1%} of the targets have over {most} tokens more than their "
+                "sources, and no translation may (decoding.max_extra)"
+            )
 
 
 def too_small_vocabulary(run: RunSpec) -> str | None:

@@ -30,6 +30,7 @@ from ablate.data.prepare import (
 from ablate.data.sentences import Ragged
 from ablate.data.subwords import BytePair
 from ablate.data.tokenizer import EOS, Tokenizer, TokenizerPair
+from ablate.decoding import Search
 from ablate.errors import DataError
 from ablate.registry import build, choose, load_plugin
 from tests.data.texts import corpus_text, run_spec
@@ -124,6 +125,21 @@ def test_unknown_tokens_of_a_test_are_noted(folder: Path) -> None:
         (folder / "news.de").write_text("Unbekannt\n" * len(corpus.tests["news"]), "utf-8")
         note = "news: 50.0% of the target tokens are unknown, so that the NLL does not count their"
         assert any(x.startswith(note) for x in prepare(run).text.notes) == is_noted
+
+
+def test_targets_that_no_translation_may_be_as_long_as_are_noted(folder: Path) -> None:
+    """Of characters a translation from Chinese has many more than its source."""
+    (folder / "news.en").write_text("狗在睡觉。\n猫。\n", "utf-8")
+    (folder / "news.de").write_text(f"{'Der Hund schläft. ' * 4}\nDie Katze.\n", "utf-8")
+    of_words = run_spec(folder, max_len=99)
+    run = of_words.model_copy(update={"tokenizer": choose(Tokenizer, "char")})
+    of_more = run.model_copy(update={"decoding": choose(Search, "beam", max_extra=70)})
+    note = (
+        "news: 50.0% of the targets have over 50 tokens more than their sources, and no "
+        "translation may (decoding.max_extra)"
+    )
+    for each, is_noted in ((run, True), (of_more, False), (of_words, False)):
+        assert (note in prepare(each).text.notes) == is_noted
 
 
 def test_a_model_too_short_for_every_pair_is_refused(folder: Path) -> None:
