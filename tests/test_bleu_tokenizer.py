@@ -8,6 +8,8 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from sacrebleu.tokenizers import tokenizer_ja_mecab
+from sacrebleu.tokenizers.tokenizer_char import TokenizerChar
 
 from ablate import api
 from ablate.analysis import sentences
@@ -53,24 +55,36 @@ def signature(outcome: api.Outcome) -> str:
     return outcome.table.results.signatures["bleu"]
 
 
+class Segmenter(TokenizerChar):
+    """Stands for MeCab, whose packages may be missing: its signature has a version too."""
+
+    def signature(self) -> str:
+        return "ja-mecab-0.996-IPA"
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "signed"), [("char", "tok:char|"), ("ja-mecab", "tok:ja-mecab-0.996-IPA|")]
+)
 def test_a_chosen_tokenizer_holds_for_the_scores_and_for_what_is_counted_of_sentences(
-    tmp_path: Path,
+    tokenizer: str, signed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tokenizer_ja_mecab, "TokenizerJaMecab", Segmenter)
     path, results = tmp_path / "pe.yaml", tmp_path / "results"
     path.write_text(EXPERIMENT, encoding="utf-8")
     finish(path, results, has_files=True)
     before = api.report(path, results=results)
     of_files = {run: record["test"]["test"]["bleu"] for run, record in before.records.items()}
-    path.write_text(f"{EXPERIMENT}metrics: {{name: bleu, tokenize: char}}\n", encoding="utf-8")
+    metrics = f"metrics: {{name: bleu, tokenize: {tokenizer}}}\n"
+    path.write_text(f"{EXPERIMENT}{metrics}", encoding="utf-8")
     after = api.report(path, results=results)
     assert after.table.details is not None
-    assert "tok:char" in signature(after)
+    assert signed in signature(after)
     (_, references) = after.table.details.texts()["test"]
     for run, record in after.records.items():
         lines = Store(results).translations(record, "test")
         assert lines is not None
         scored = after.table.details.records[run]["test"]["test"]
-        expected = score(lines, references, tokenizer="char", is_tokenised=False)["bleu"]
+        expected = score(lines, references, tokenizer=tokenizer, is_tokenised=False)["bleu"]
         assert scored["bleu"] == pytest.approx(expected, abs=1e-9)
         assert scored["bleu"] != pytest.approx(of_files[run], abs=0.5)
         counted = after.table.details.sentences[run]["test"]

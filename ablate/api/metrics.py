@@ -74,8 +74,8 @@ def scored(records: Records, corpus: Choice, metrics: Sequence[Choice], store: S
 
 
 def tokenizer_of(scores: Mapping[str, Any]) -> str:
-    """Return the tokenizer by which the BLEU of a test set was computed."""
-    tokenizer = re.search(r"\|tok:([^|]+)", scores.get("bleu_signature", ""))
+    """Return the tokenizer by which the BLEU of a test set was computed, without its version."""
+    tokenizer = re.search(r"\|tok:(..-mecab|[^|]+)", scores.get("bleu_signature", ""))
     return tokenizer[1] if tokenizer else ""
 
 
