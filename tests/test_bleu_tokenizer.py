@@ -47,6 +47,7 @@ def test_bleu_is_that_of_the_command_of_sacrebleu(language: str, tmp_path: Path)
 def test_languages_without_spaces_are_not_scored_by_words() -> None:
     tokenizers = {"ar": "13a", "hi": "13a", "de": "13a", "zh": "zh", "zh_Hant": "zh"}
     tokenizers |= dict.fromkeys(("ja", "th", "km"), "char")
+    tokenizers |= {"cmn": "zh", "zho_Hans": "zh", "jpn_Jpan": "char", "tha": "char", "deu": "13a"}
     assert {language: bleu_tokenizer(language) for language in tokenizers} == tokenizers
 
 

@@ -14,8 +14,9 @@ from ablate.hashing import sha256
 from ablate.registry import Choice, Part, RefusedError, build
 
 _BLOCK = 10_000  # sentences
-_UNSPACED = ("ja", "th", "lo", "km", "my", "bo")
-_BLEU_TOKENIZERS = {"zh": "zh", "yue": "zh"} | dict.fromkeys(_UNSPACED, "char")
+_CHINESE = ("zh", "zho", "cmn", "yue")
+_UNSPACED = ("ja", "jpn", "th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bo", "bod")
+_BLEU_TOKENIZERS = dict.fromkeys(_CHINESE, "zh") | dict.fromkeys(_UNSPACED, "char")
 
 Report = Callable[[str], None]
 """Receives one line about the progress, for a person to read."""
@@ -126,7 +127,7 @@ def bleu_tokenizer(language: str) -> str:
     on what is installed.
 
     Args:
-        language: its code, as in ``zh`` or ``zh_Hant``.
+        language: its code of two or three letters, as in ``zh``, ``zho`` or ``zh_Hant``.
     """
     return _BLEU_TOKENIZERS.get(re.split("[-_]", language.lower())[0], "13a")
 
