@@ -109,13 +109,15 @@ def _sentences(details: Details, name: str, seed: int) -> list[_Sentence]:
             scores[row.name] = chrf(statistics.chrf.astype(np.float64)).tolist()
     if details.experiment.rows[0].name not in lines:
         return []
-    n_words = [len(source.split()) for source in sources]
-    ends = np.quantile(n_words, [1 / 3, 2 / 3])
+    lengths = [len(source.split()) for source in sources]
+    if np.median(lengths) <= 1:  # no spaces separate the words
+        lengths = [len(source) for source in sources]
+    ends = np.quantile(lengths, [1 / 3, 2 / 3])
     return [
         _Sentence(
             test_set=name,
             number=at + 1,
-            length=_LENGTHS[int(np.searchsorted(ends, n_words[at]))],
+            length=_LENGTHS[int(np.searchsorted(ends, lengths[at]))],
             source=sources[at],
             references=[of[at] for of in references],
             texts={row: of_row[at] for row, of_row in lines.items()},

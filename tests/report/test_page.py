@@ -237,6 +237,17 @@ def test_a_sentence_has_its_place_its_source_and_the_scores_of_its_rows(study: T
         assert max(short) < min(medium) <= max(medium) < min(long)
 
 
+def test_a_source_without_spaces_is_as_long_as_its_characters(study: Table) -> None:
+    details = details_of(study)
+    texts = {
+        name: (["".join(source.split()) for source in sources], references)
+        for name, (sources, references) in details.texts().items()
+    }
+    page = translations(replace(details, texts=lambda: texts))
+    for length in ("short", "medium", "long"):
+        assert page.count(f'<article data-set="test" data-length="{length}"') == 12
+
+
 def test_damaged_translations_are_left_out_with_a_warning(study: Table) -> None:
     details = details_of(study)
     row, seed = details.experiment.rows[1].name, details.experiment.seeds[0]
