@@ -214,9 +214,9 @@ def _mistakes_of_tune(experiment: Experiment, tune: Tune) -> Iterator[Mistake]:
     via = experiment.match.via if experiment.match else None
     for path, axis in tune.axes.items():
         yield from _repeated(path, axis)
-        reason = _NOT_TUNED.get(path.partition(".")[0])
-        if reason and path not in _OF_TRAINING:
-            yield Mistake(axis[0].key, f"tune.{path}", reason)
+        why = _NOT_TUNED.get(path.partition(".")[0])
+        if why and path not in _OF_TRAINING:
+            yield Mistake(axis[0].key, f"tune.{path}", why)
         if via and _overlap(via, path):
             what = "is" if path == via else f"would undo {via},"
             reason = f"{what} what the rows are matched by"

@@ -397,7 +397,9 @@ def test_programs_read_all_numbers(spec: Path) -> None:
         assert float(of_row[name]["estimate"]) == own["estimate"]
         assert of_row[name]["verdict"] == own["verdict"]
     assert "trial" not in lines[0]
-    trial = lines_of(call("report", spec, "--results", results, "--format", "csv", "--seeds", 1)[1])
+    trial = lines_of(
+        call("report", spec, "--results", results, "--format", "csv", "--seeds", "1")[1]
+    )
     assert {line["trial"] for line in trial} == {"seeds 1 in place of 1, 2, 3"}
     seeds = lines_of(call("report", spec, "--results", results, "--format", "by-seed")[1])
     assert {line["context"] for line in seeds} == {*NAMES}
