@@ -1,11 +1,11 @@
 """Write docs/atlas.md: what each part is worth on the invented language and on real text.
 
-    ablate report multi30k/atlas --seeds 101 --results FOLDER \
-        --output results/multi30k/atlas/seed_101.csv
+    ablate report multi30k/atlas --seeds 101,102 --results FOLDER \
+        --output results/multi30k/atlas/seeds_101_102.csv
     python benchmarks/atlas_page.py
 
 Reads the tables under results/ that `CORPORA` names. A row that an experiment has not finished has
-no value there, and counts nowhere. Rows of one seed have no verdicts.
+no value there, and counts nowhere.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ CORPORA = {
     "invented": ("atlas", "table.csv", "an invented language, 500 steps, 5 seeds"),
     "en-de": (
         "multi30k/atlas",
-        "seed_101.csv",
-        "Multi30k from English to German, 4,000 steps in bf16, one seed",
+        "seeds_101_102.csv",
+        "Multi30k from English to German, 4,000 steps in bf16, two seeds",
     ),
 }
 """The experiment of each column, its table, and what its runs are."""
@@ -51,8 +51,7 @@ hide: [toc]
 What each part is worth: the difference in BLEU between a row that has it and a baseline that all
 rows share. Brackets hold intervals of 95% for all rows of a column together
 ([statistics.md](statistics.md)). The difference of a row that diverged counts the runs that did as
-0. A column without brackets is of one seed: its `mask causal_padding`, which computes what the
-baseline does, was trained on another kind of processor, and shows how far chance alone goes.
+0.
 
 A part's name leads to its documentation; optimizers and schedules, each at its best learning rate,
 have their differences there. A part has the options that it has by default: most objectives are
@@ -88,7 +87,6 @@ class Agreement:
         both: how many rows are better or worse in both.
         share: an interval of 95% for the share of these that are so alike (Clopper and Pearson).
         contrary: those that are better in one and worse in the other.
-        are_judged: whether the other column has verdicts; if not, its signs are meant.
     """
 
     n: int
@@ -97,7 +95,6 @@ class Agreement:
     both: int
     share: tuple[float, float]
     contrary: tuple[str, ...]
-    are_judged: bool
 
 
 Column = Mapping[str, Difference]
@@ -158,8 +155,8 @@ def agreement(one: Column, other: Column) -> Agreement:
     pairs = [(one[row].estimate, other[row].estimate) for row in rows]
     rho = float(stats.spearmanr(pairs).statistic)
     reach = stats.norm.ppf(0.975) * math.sqrt((1 + rho**2 / 2) / (len(rows) - 3))
-    signs = {row: (_sign(one[row]), _sign(other[row])) for row in rows}
-    both = {row: pair for row, pair in signs.items() if {*pair} <= {"better", "worse"}}
+    verdicts = {row: (one[row].verdict, other[row].verdict) for row in rows}
+    both = {row: pair for row, pair in verdicts.items() if {*pair} <= {"better", "worse"}}
     contrary = tuple(row for row, (a, b) in both.items() if a != b)
     same = len(both) - len(contrary)
     share = stats.binomtest(same, len(both)).proportion_ci() if both else None
@@ -170,17 +167,7 @@ def agreement(one: Column, other: Column) -> Agreement:
         both=len(both),
         share=(share.low, share.high) if share else (0.0, 1.0),
         contrary=contrary,
-        are_judged=is_judged(other),
     )
-
-
-def is_judged(rows: Column) -> bool:
-    """Return whether a column has verdicts, which takes two seeds."""
-    return any(row.verdict not in ("", "diverged") for row in rows.values())
-
-
-def _sign(row: Difference) -> str:
-    return row.verdict or ("better" if row.estimate > 0 else "worse")
 
 
 def page(columns: Mapping[str, Column], costs: Mapping[str, tuple[int, float]]) -> str:
@@ -206,20 +193,18 @@ def counts(name: str, rows: Column) -> str:
     kinds = [*DECIDED, "cannot tell", *(["diverged"] if n["diverged"] else [])]
     text = ", ".join(f"{n[verdict]} {verdict}" for verdict in kinds)
     link = f"[`{experiment}`](../experiments/{experiment}.yaml)"
-    return f"{link}, {of}: {len(rows)} rows, {text if is_judged(rows) else 'no verdicts'}"
+    return f"{link}, {of}: {len(rows)} rows, {text}"
 
 
 def in_words(agreed: Agreement) -> str:
     """Return an agreement as a sentence."""
     rank = f"rank correlation {agreed.rho:.2f} [{agreed.interval[0]:.2f}, {agreed.interval[1]:.2f}]"
-    where = "both" if agreed.are_judged else "the first"
-    text = f"{rank} over {agreed.n} rows; {agreed.both} rows are better or worse in {where}"
+    text = f"{rank} over {agreed.n} rows; {agreed.both} rows are better or worse in both"
     if not agreed.both:
         return text
-    n_alike = agreed.both - len(agreed.contrary)
-    alike = f"{n_alike} of them {'alike' if agreed.are_judged else 'have that sign in the second'}"
+    n_alike, (low, high) = agreed.both - len(agreed.contrary), agreed.share
     contrary = f"; contrary: {', '.join(agreed.contrary)}" if agreed.contrary else ""
-    return f"{text}, {alike} ({agreed.share[0]:.0%} to {agreed.share[1]:.0%}){contrary}"
+    return f"{text}, {n_alike} of them alike ({low:.0%} to {high:.0%}){contrary}"
 
 
 def table(columns: Mapping[str, Column], costs: Mapping[str, tuple[int, float]]) -> str:

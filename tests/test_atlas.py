@@ -114,19 +114,6 @@ def test_columns_agree_as_far_as_their_ranks_and_signs_do() -> None:
     assert agreed.share == pytest.approx((0.1941, 0.9937), abs=1e-4)
 
 
-def test_the_rows_of_one_seed_have_signs_and_no_verdicts() -> None:
-    judged = column(a=(1.0, "better"), b=(2.0, "better"), c=(3.0, "cannot tell"), d=(-4.0, "worse"))
-    single = {
-        row: Difference(each, None, "") for row, each in zip("abcd", (2, -1, 4, -3), strict=True)
-    }
-    assert not atlas_page.is_judged(single)
-    assert atlas_page.counts("en-de", single).endswith("one seed: 4 rows, no verdicts")
-    agreed = agreement(judged, single)
-    assert (agreed.both, agreed.contrary) == (3, ("b",))
-    text = atlas_page.in_words(agreed)
-    assert "3 rows are better or worse in the first, 2 of them have that sign in the second" in text
-
-
 def test_a_row_with_runs_that_are_missing_has_no_value() -> None:
     start = "test.test2016.bleu.difference"
     line = {f"{start}.estimate": "1.5", f"{start}.low": "0.5", f"{start}.high": "2.5"}
