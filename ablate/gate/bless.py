@@ -132,7 +132,11 @@ def refuse_fallbacks(records: Records) -> None:
 def provenance_of(
     experiment: Experiment, records: Records, checks: Mapping[str, Check]
 ) -> Provenance:
-    """Return where the runs come from; refuse several places if a check needs one."""
+    """Return where the runs come from; refuse several places if a check needs one.
+
+    A run whose process was killed says nothing of a place, and blesses nothing.
+    """
+    records = {run: record for run, record in records.items() if record.get("hardware")}
     places = list[Place]()
     for record in records.values():
         place = Place(machine=machine(record), versions=dict(record.get("versions", {})))

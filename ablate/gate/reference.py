@@ -189,7 +189,8 @@ def remarks(
     fingerprint_of: Callable[[Choice], str | None],
 ) -> Iterable[str]:
     """Yield how the runs differ from those that the reference was blessed with."""
-    ours = machine(next(iter(records.values())))
+    machines = (machine(record) for record in records.values() if record.get("hardware"))
+    ours = next(machines, blessed.machine)  # a run whose process was killed has none
     if ours not in (blessed.machine, *(place.machine for place in blessed.other_places)):
         yield f"the reference is of another kind of machine: {difference(ours, blessed.machine)}"
     for row in dict.fromkeys(row for row, _ in records):

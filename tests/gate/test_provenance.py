@@ -188,6 +188,23 @@ def test_new_seeds_may_be_blessed_by_runs_of_several_places(experiment: Experime
     assert [place.versions for place in source.other_places] == [source.versions] * 2
 
 
+def test_a_run_whose_process_was_killed_is_of_no_other_place(experiment: Experiment) -> None:
+    (run,) = config.expand(experiment, [1], ["baseline"])
+    runs = complete(evidence(CONFIRMED), spec=run.spec.model_dump(mode="json"))
+    alone = provenance_of(experiment, runs.records, {"losses": LOSSES})
+    killed = {"status": "oom", "error": "killed by signal 9", "hash": "none-2", "spec": {}}
+    with_killed = {**runs.records, ("none", 2): killed}
+    source = provenance_of(experiment, with_killed, {"losses": LOSSES})
+    assert (source.machine, source.other_places) == (alone.machine, ())
+    assert source.runs["none"] == {"1": "none-1", "3": "none-3"}
+    spec = runs.records["baseline", 1]["spec"]
+    first = {
+        ("baseline", 1): {**killed, "spec": spec},
+        ("baseline", 2): runs.records["baseline", 2],
+    }
+    assert not any("machine" in each for each in remarks(source, experiment, first, lambda _: "f"))
+
+
 def test_signatures_are_of_the_scores_that_checks_are_about(experiment: Experiment) -> None:
     scores = {"bleu": 41.0, "bleu_signature": "b", "chrf": 60.0, "chrf_signature": "c"}
     runs = complete(evidence({"baseline": TINY}), test={"test": scores})
