@@ -15,7 +15,7 @@ from ablate.gate.checks.statistical import Statistical
 from ablate.gate.evidence import Evidence, UnfitError, difference, machine, named
 from ablate.gate.mean import TooWeakError
 from ablate.gate.reference import Place, Provenance, Reference
-from ablate.record import leaves
+from ablate.record import leaves, scoring
 from ablate.runner import provenance
 from ablate.wording import listed
 
@@ -156,15 +156,17 @@ def provenance_of(
     runs: dict[str, dict[str, str]] = {}
     for (row, seed), record in sorted(records.items()):
         runs.setdefault(row, {})[str(seed)] = record["hash"]
-    known: dict[str, str] = {}  # signatures by path, each of the first run that has it
-    for record in records.values():
-        scores = leaves({"test": record.get("test", {})})
-        known = {path: text for path, text in scores if text} | known
-    signatures = {
-        check.measure.rpartition(".")[2]: known[path]
-        for check in checks.values()
-        for path in named(f"{check.measure}_signature", known)[:1]
-    }
+    of_runs = (leaves({"test": record.get("test", {})}) for record in records.values())
+    scores = [(path, text) for of_run in of_runs for path, text in of_run if text]
+    signatures: dict[str, str] = {}  # the test sets have several if their numbers of references do
+    for check in checks.values():
+        if named(f"{check.measure}_signature", dict(scores)):
+            metric = check.measure.rpartition(".")[2]
+            own = (text for path, text in scores if path.endswith(f".{metric}_signature"))
+            ways: dict[str, str] = {}
+            for text in own:
+                ways.setdefault(scoring(text), text)
+            signatures[metric] = "; ".join(ways.values())
     return Provenance(
         experiment=experiment.name,
         date=provenance.now(),

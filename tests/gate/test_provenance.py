@@ -235,6 +235,22 @@ def test_scores_in_other_tokens_than_the_blessed_ones_are_refused(experiment: Ex
         refuse_other_scores(blessed, changed(runs, "baseline", 2, test={"test": other}).records)
 
 
+def test_test_sets_with_other_numbers_of_references_have_signatures_of_their_own(
+    experiment: Experiment,
+) -> None:
+    of_sets = {
+        name: {"bleu": 41.0, "bleu_signature": f"nrefs:{n}|tok:13a|version:2.6.0"}
+        for name, n in (("test", 1), ("four", 4))
+    }
+    runs = complete(evidence({"baseline": TINY}), test=of_sets)
+    blessed = provenance_of(experiment, runs.records, {"bleu": BLEU})
+    refuse_other_scores(blessed, runs.records)
+    more = {**of_sets["test"], "bleu_signature": "nrefs:2|tok:13a|version:2.6.0"}
+    reason = r"by nrefs:1\|tok:13a; nrefs:4\|tok:13a; these runs have it by nrefs:2\|tok:13a"
+    with pytest.raises(SpecError, match=reason):
+        refuse_other_scores(blessed, complete(runs, test={**of_sets, "test": more}).records)
+
+
 def test_a_published_number_is_of_one_row_and_one_of_its_measures(experiment: Experiment) -> None:
     number = published_number(BLEU, experiment, "test")
     assert number is not None
