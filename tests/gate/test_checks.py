@@ -12,7 +12,7 @@ import pytest
 from ablate.gate.checks.exact import Exact
 from ablate.gate.checks.finding import FindingCheck
 from ablate.gate.checks.statistical import Statistical
-from ablate.gate.evidence import UnfitError, values_so_far
+from ablate.gate.evidence import Evidence, UnfitError, values_so_far
 from ablate.gate.mean import MeanBlessing
 from ablate.gate.reference import Reference
 from tests.gate.made_up import (
@@ -26,6 +26,7 @@ from tests.gate.made_up import (
     evidence,
     failure_of,
     new,
+    record,
     verdict,
 )
 
@@ -192,6 +193,13 @@ def test_any_number_of_a_record_can_be_asked_for_exactly() -> None:
 def test_only_the_cpu_blesses_exactly() -> None:
     with pytest.raises(UnfitError, match=r"of cuda; say --device cpu"):
         blessed(evidence({"baseline": [41.0]}, [7.0, 6.9, 6.8], device="cuda"), [1], losses=LOSSES)
+
+
+def test_any_device_blesses_what_is_counted() -> None:
+    of_gpu = {**record(41.0, device="cuda"), "params": {"total": 44_000_000}}
+    runs = Evidence({("baseline", 1): of_gpu}, {})
+    size = Exact(measure="params.total")
+    assert verdict(blessed(runs, [1], size=size), runs, [1]).passed
 
 
 def test_too_few_steps_or_seeds_bless_nothing() -> None:
