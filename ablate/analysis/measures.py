@@ -20,6 +20,9 @@ SCORES = ("bleu", "bleu_lc_tok", "chrf", "exact_match")
 LOSSES = ("nll", "bits_per_character")
 """Of dev and test sets, by the last part of their names."""
 
+PER_TOKEN = ("nll", "perplexity", "best_dev_nll", "train_loss", "final_loss")
+"""Losses that are not compared between tokenizers, by the last part of their names."""
+
 FLOOR = 2
 """Times what is negligible: a baseline with a lower score has too little to lose."""
 

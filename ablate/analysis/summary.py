@@ -145,6 +145,12 @@ def is_measured_once(metric: str) -> bool:
     return metric.startswith(_ONCE)
 
 
+def have_one_tokenizer(records: Iterable[Record]) -> bool:
+    """Return whether all runs read the same target tokens."""
+    known = {record.get("tokenizer", {}).get("fingerprint") for record in records}
+    return len(known - {None}) <= 1
+
+
 def evaluated_sets(records: Records) -> list[str]:
     """Return the names of the test sets in the order in which the records hold them."""
     names = (name for record in records.values() for name in record.get("test", {}))

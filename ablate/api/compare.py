@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from sacrebleu.metrics.chrf import CHRF
 
+from ablate.analysis.summary import have_one_tokenizer
 from ablate.analysis.two_tables import compare_matched
 from ablate.api.corpora import text_of_runs
 from ablate.api.result_sets import ResultRow, ResultSet, read_result_set, scored_set
@@ -25,7 +26,6 @@ from ablate.report.comparison import (
     MatchedRow,
     TranslationDifferences,
 )
-from ablate.report.results import have_one_tokenizer
 from ablate.store import Store, translations_file
 
 _COMPARED = ("bleu", "bleu_lc_tok", "chrf", "exact_match", "nll", "bits_per_character")

@@ -10,12 +10,12 @@ from ablate.analysis.comparison import Difference
 from ablate.analysis.contexts import LEAST, OverContexts, over_contexts
 from ablate.analysis.measures import Verdict, higher_is_better, verdict
 from ablate.analysis.statistics import Interval
-from ablate.analysis.summary import Summary
+from ablate.analysis.summary import Summary, have_one_tokenizer
 from ablate.config import Experiment, value_at
 from ablate.config.contexts import trend_of
 from ablate.config.rows import labels
 from ablate.report.columns import DIVERGED, Block
-from ablate.report.results import Results, have_one_tokenizer
+from ablate.report.results import Results
 from ablate.report.table import FIRST_BELOW, Cell, Column, Contexts, Footnote, Line, Table
 from ablate.report.values import (
     MOST_NAMES,

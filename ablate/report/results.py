@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,13 @@ from ablate.analysis.measures import (
     higher_is_better,
     verdict,
 )
-from ablate.analysis.summary import Record, Records, Summary, evaluated_sets, summarise
+from ablate.analysis.summary import (
+    Records,
+    Summary,
+    evaluated_sets,
+    have_one_tokenizer,
+    summarise,
+)
 from ablate.analysis.two_tables import Shift
 from ablate.config import Experiment, Negligible, Published
 from ablate.report.looks import Looks, judge
@@ -187,12 +193,6 @@ class Details:
     def files(self, name: str) -> dict[tuple[str, int], Path]:
         paths = {run: folder / name for run, folder in self.folders.items()}
         return {run: path for run, path in paths.items() if path.is_file()}
-
-
-def have_one_tokenizer(records: Iterable[Record]) -> bool:
-    """Return whether all runs read the same target tokens."""
-    known = {record.get("tokenizer", {}).get("fingerprint") for record in records}
-    return len(known - {None}) <= 1
 
 
 def verdict_on(

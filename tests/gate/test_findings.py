@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -90,3 +91,24 @@ def test_rows_that_translate_nothing_are_near_each_other_without_showing_it() ->
     assert re.match(reason, failure_of(reference, dead))
     loss = FindingCheck(row="none", measure="dev.nll", claim="near", margin=60.0)
     assert blessing_of(blessed(evidence({"baseline": [1.0] * 3, "none": [1.0] * 3}), nll=loss))
+
+
+def test_losses_per_token_of_two_tokenizers_are_not_compared() -> None:
+    """As in a table, which compares them in bits per character."""
+    plain = evidence(CONFIRMED)
+    own = {}
+    for (row, seed), record in plain.records.items():
+        scores = {**record["test"]["test"], "bits_per_character": record["dev"]["nll"]}
+        of_row = {"tokenizer": {"fingerprint": row}, "test": {"test": scores}}
+        own[row, seed] = {**record, **of_row}
+    runs = replace(plain, records=own)
+    loss = FindingCheck(row="none", measure="dev.nll", claim="worse", margin=3.0)
+    for measure in ("dev.nll", "dev.perplexity"):
+        check = loss.model_copy(update={"measure": measure})
+        reason = f"none and baseline have different tokenizers, so that {measure}, .* per token"
+        with pytest.raises(UnfitError, match=reason):
+            blessed(runs, loss=check)
+    assert re.match("none and baseline", failure_of(blessed(plain, loss=loss), runs))
+    characters = {"measure": "test.test.bits_per_character", "margin": 3.0}
+    assert blessing_of(blessed(runs, loss=loss.model_copy(update=characters)))
+    assert blessing_of(blessed(runs, bleu=WORSE))

@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, model_validator
 
-from ablate.analysis.measures import FLOOR
+from ablate.analysis.measures import FLOOR, PER_TOKEN
 from ablate.analysis.statistics import Estimate, Interval, paired_differences, t_quantile
-from ablate.analysis.summary import summarise
+from ablate.analysis.summary import have_one_tokenizer, summarise
 from ablate.gate.check import Blessing, Context, Directed, Loosening, Result, Text, rounded
 from ablate.gate.evidence import Evidence, UnfitError, measured, percentage, to_scale
 from ablate.gate.tolerance import tail
@@ -154,6 +154,13 @@ class FindingCheck(Directed):
         )
         for name in self.rows:
             evidence.summary(name, seeds, diverged)
+        if self.measure.rpartition(".")[2] in PER_TOKEN and not all(
+            have_one_tokenizer(evidence.records[row, seed] for row in self.rows) for seed in seeds
+        ):
+            raise UnfitError(
+                f"{self.row} and {self.against} have different tokenizers, so that {self.measure}, "
+                "a mean per token, is not compared; check bits_per_character of a test set"
+            )
         ours, theirs = (measured(summary, self.measure) for summary in summaries)
         if self.claim == "near" and self.is_score and theirs and theirs.mean < FLOOR * self.margin:
             raise UnfitError(
