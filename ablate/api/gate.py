@@ -10,6 +10,7 @@ from typing import Any
 
 from ablate import config
 from ablate.api.completion import DEFAULT, RunOptions, complete, opened, workers
+from ablate.api.metrics import scored
 from ablate.api.selection import (
     Fingerprints,
     Records,
@@ -339,8 +340,8 @@ class GateRuns:
                 Fingerprints().known(selection.corpus)
                 names = listed(f"{run.variant} with seed {run.seed}" for run in missing)
                 raise StoreError(f"{store.results} holds no run of {names}")
-            return records
-        return self._finished(stored(selection, workers(self._options)[1]))
+            return self._scored(records, store)
+        return self._scored(self._finished(stored(selection, workers(self._options)[1])), store)
 
     def train(self, runs: Runs) -> Records:
         """Train runs that are not stored; return their records."""
@@ -348,7 +349,7 @@ class GateRuns:
             return {}
         records, _ = complete(self._select(runs), self._options)
         self._finished(records)  # other code may have begun one that was interrupted
-        return records
+        return self._scored(records, self._options.store)
 
     def losses(self, records: Records) -> dict[tuple[str, int], list[float]]:
         """Return the losses of the first steps of runs."""
@@ -367,8 +368,14 @@ class GateRuns:
         checks = requested.checks.values() if requested else ()
         if requested is None or not any(check.uses_repeats for check in checks):
             raise SpecError("--repeats is for checks of the kind 'paired'; the reference has none")
-        lookup = RunLookup(Store(Path(folder)))
-        return stored(self._select(requested.runs_to_bless(seeds)), lookup)
+        store = Store(Path(folder))
+        selection = self._select(requested.runs_to_bless(seeds))
+        return self._scored(stored(selection, RunLookup(store)), store)
+
+    def _scored(self, records: Records, store: Store) -> Records:
+        """Return records with the BLEU that the table of the experiment has."""
+        bleu = [metric for metric in self.experiment.metrics if metric.name == "bleu"]
+        return scored(records, self.experiment.rows[0].spec.corpus, bleu, store)
 
     def _finished(self, records: Records) -> Records:
         """Return the records of finished runs; StaleRecordError if other code has made one."""

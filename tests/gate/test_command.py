@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
+from ablate import api
 from ablate.api import Blessed, Gated, RunOptions, completion
 from ablate.api.gate import LooseningError, StaleRecordError
 from ablate.api.selection import Records, RunLookup, Selection, stored
@@ -20,11 +21,13 @@ from ablate.cli.app import app
 from ablate.cli.gate import default_reference
 from ablate.errors import SpecError, StoreError
 from ablate.gate.bless import BlessingError
+from ablate.gate.checks.exact import Exact
 from ablate.gate.reference import Reference, read
 from ablate.printable import SCHEMA
 from ablate.runner.backends.contract import BackendRequest
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device
+from tests import made_up_runs
 from tests.documents import assert_described
 from tests.gate.bench import BLEU, EXPERIMENT, LOSSES, NEW, Bench
 
@@ -353,3 +356,23 @@ def test_contexts_that_were_blessed_are_reported_though_the_next_is_refused(
     result = CliRunner().invoke(app, ["gate", str(spec), "--bless"])
     assert result.exit_code == 2
     assert result.stdout == "bleu: 30 before\npe-a.reference.yaml is blessed: bleu\n"
+
+
+def test_bleu_is_that_of_the_table(bench: Bench) -> None:
+    """In the tokens that the experiment names, though the records have it in others."""
+    asked = "checks: {bleu: {kind: exact, measure: test.test.bleu, seeds: 2}}"
+    bench.reference.write_text(asked, encoding="utf-8")
+    text = f"{made_up_runs.EXPERIMENT}metrics: {{name: bleu, tokenize: char}}\n"
+    bench.spec.write_text(text, encoding="utf-8")
+    made_up_runs.finish(bench.spec, bench.store.results, has_files=True)
+    results = api.report(bench.spec, results=bench.store.results).table.results
+    blessed = bench.bless([1, 2]).reference
+    assert results is not None
+    assert blessed.blessed is not None
+    assert "tok:char" in blessed.blessed.signatures["bleu"]
+    check = blessed.checks["bleu"]
+    assert isinstance(check, Exact)
+    assert check.blessed is not None
+    values = results.summaries[0].metrics["test.test.bleu"].values
+    assert check.blessed.values == tuple((values[seed].hex(),) for seed in (1, 2))
+    assert bench.gate().passed
