@@ -226,6 +226,8 @@ def bless(  # noqa: PLR0913 - one argument for every option of the command
     seeds = _seeds(experiment, options)
     known = next((file for file in (target, template) if file and Path(file).exists()), None)
     file = read(Path(known)) if known else None
+    if file and known is not target:
+        file = replace(file, reference=file.reference.before_blessing)
     if file:
         pilots = file.reference.used_by_pilot(seeds)
         flaws = [(("pilot_seeds",), f"{pilots}; bless with others (--seeds)")] if pilots else []

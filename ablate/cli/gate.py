@@ -89,7 +89,9 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
         raise SpecError(f"{option} is for --bless; a gate changes no reference")
     from ablate import api
     from ablate.api.gate import reference_of
+    from ablate.config.contexts import of_context
 
+    template = reference or default_reference(of_context(spec)[0])
     reference = reference or default_reference(spec)
     given = options.run_options(context)
     if bless:
@@ -103,7 +105,7 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
                 widen=widen,
                 repeats=repeats,
                 is_stored=stored,
-                template=reference,
+                template=template,
             )
             if not as_json:  # at once: the next context may be refused
                 _print_blessed(blessed[name])

@@ -98,6 +98,12 @@ class Reference(Head):
         return {(row, seed) for check in checks for row in check.rows for seed in seeds_of(check)}
 
     @property
+    def before_blessing(self) -> Reference:
+        """The same terms, without what blessed them."""
+        checks = {n: c.model_copy(update={"blessed": None}) for n, c in self.checks.items()}
+        return self.model_copy(update={"checks": checks, "blessed": None})
+
+    @property
     def checks_with_chosen_seeds(self) -> dict[str, Check]:
         return {n: check for n, check in self.checks.items() if check.fixed_seeds is None}
 

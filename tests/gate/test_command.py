@@ -358,6 +358,31 @@ def test_contexts_that_were_blessed_are_reported_though_the_next_is_refused(
     assert result.stdout == "bleu: 30 before\npe-a.reference.yaml is blessed: bleu\n"
 
 
+def test_a_context_takes_the_checks_of_all_and_not_what_blessed_them(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers from before there were contexts are of none of them."""
+    bench.bless()
+    templates: list[Path] = []
+    bless_one = api.bless
+
+    def bless(path: Path, target: Path, options: RunOptions, **choices: Any) -> Blessed:
+        templates.append(choices["template"])
+        choices["template"] = bench.reference
+        return bless_one(path, target, options, **choices)
+
+    monkeypatch.setattr("ablate.api.bless", bless)
+    bench.spec.write_text(f"{EXPERIMENT}contexts: {{a: {{}}, b: {{model.norm: rms}}}}\n")
+    file, bench.spec = bench.spec, Path(f"{bench.spec}#a")
+    worse = {row: [1.5 * value - 25 for value in values] for row, values in BLEU.items()}
+    bench.store_runs(worse)
+    words = ["gate", f"{file}#a", "--bless", "--stored", "--seeds", "1,2,3,4,5"]
+    result = CliRunner().invoke(app, [*words, "--results", str(bench.store.results)])
+    assert "bleu is new" in result.stdout, result.output
+    assert templates == [Path("tiny.reference.yaml")]
+    assert set(read(Path("tiny-a.reference.yaml")).reference.checks) == {"losses", "bleu", "none"}
+
+
 def test_bleu_is_that_of_the_table(bench: Bench) -> None:
     """In the tokens that the experiment names, though the records have it in others."""
     asked = "checks: {bleu: {kind: exact, measure: test.test.bleu, seeds: 2}}"
