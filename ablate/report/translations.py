@@ -87,13 +87,14 @@ def marked(text: str, baseline: str) -> str:
 
 
 def _seed(details: Details) -> int | None:
-    """Return the seed of which most rows have translations, the first of those."""
+    """Return the seed of which the baseline and most rows have translations, the first of those."""
     if not details.results.sets:
         return None
-    runs = list(details.files(translations_file(details.results.sets[0])))
-    counts = {seed: sum(run[1] == seed for run in runs) for seed in details.experiment.seeds}
-    best = max(counts, key=lambda seed: counts[seed])
-    return best if counts[best] else None
+    runs = details.files(translations_file(details.results.sets[0]))
+    experiment = details.experiment
+    seeds = [seed for seed in experiment.seeds if (experiment.rows[0].name, seed) in runs]
+    counts = {seed: sum(run[1] == seed for run in runs) for seed in seeds}
+    return max(counts, key=lambda seed: counts[seed], default=None)
 
 
 def _sentences(details: Details, name: str, seed: int) -> list[_Sentence]:

@@ -248,6 +248,17 @@ def test_a_source_without_spaces_is_as_long_as_its_characters(study: Table) -> N
         assert page.count(f'<article data-set="test" data-length="{length}"') == 12
 
 
+def test_translations_are_of_a_seed_that_the_baseline_has(study: Table) -> None:
+    details = details_of(study)
+    baseline, first, _ = (row.name for row in details.experiment.rows)
+    one, other = details.experiment.seeds
+    lost = {(baseline, one), (first, other)}  # as many rows have translations by either seed
+    folders = {run: path for run, path in details.folders.items() if run not in lost}
+    text = translations(replace(details, folders=folders))
+    assert f"Translations with seed {other}." in text
+    assert f"Without translations: {first}." in text
+
+
 def test_damaged_translations_are_left_out_with_a_warning(study: Table) -> None:
     details = details_of(study)
     row, seed = details.experiment.rows[1].name, details.experiment.seeds[0]
