@@ -86,6 +86,14 @@ def marked(text: str, baseline: str) -> str:
     return " ".join(parts)
 
 
+def source_lengths(sources: Sequence[str]) -> tuple[list[int], str]:
+    """Return the lengths of sentences, and their unit: words, or characters without spaces."""
+    lengths = [len(source.split()) for source in sources]
+    if np.median(lengths) > 1:
+        return lengths, "words"
+    return [len(source) for source in sources], "characters"
+
+
 def _seed(details: Details) -> int | None:
     """Return the seed of which the baseline and most rows have translations, the first of those."""
     if not details.results.sets:
@@ -110,9 +118,7 @@ def _sentences(details: Details, name: str, seed: int) -> list[_Sentence]:
             scores[row.name] = chrf(statistics.chrf.astype(np.float64)).tolist()
     if details.experiment.rows[0].name not in lines:
         return []
-    lengths = [len(source.split()) for source in sources]
-    if np.median(lengths) <= 1:  # no spaces separate the words
-        lengths = [len(source) for source in sources]
+    lengths, _ = source_lengths(sources)
     ends = np.quantile(lengths, [1 / 3, 2 / 3])
     return [
         _Sentence(

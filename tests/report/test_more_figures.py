@@ -385,6 +385,18 @@ def test_bins_are_by_words_of_the_source_where_it_is_known(
     }
 
 
+def test_bins_of_sources_without_spaces_are_by_characters(
+    experiment: Experiment, results: Results
+) -> None:
+    sentences = _sentences([row.name for row in experiment.rows], experiment.seeds)
+    sources = ["\u72d7\u53eb"] * 60 + ["\u72d7\u53eb\u4e86"] * 140
+    lines = drawn(draw_lengths(results, sentences, sources)).numbers
+    assert {(line["length.low"], line["unit"]) for line in lines} == {
+        (2, "characters of the source"),
+        (3, "characters of the source"),
+    }
+
+
 GRID = (
     made_up.HEAD
     + """

@@ -18,6 +18,7 @@ from ablate.measuring import SentenceStatistics
 from ablate.report.figures import style
 from ablate.report.figures.style import Drawing, add_legend, draw_grid, look, panel_title
 from ablate.report.results import Results
+from ablate.report.translations import source_lengths
 from ablate.report.values import interval_ends
 
 _MOST_BINS = 5
@@ -57,8 +58,8 @@ def draw_lengths(
     if statistics:
         unit, lengths = "tokens of the reference", next(iter(statistics.values())).bleu[:, 1]
         if len(sources) == len(lengths):
-            unit = "words of the source"
-            lengths = np.array([len(line.split()) for line in sources], dtype=np.int64)
+            known, word = source_lengths(sources)
+            unit, lengths = f"{word} of the source", np.array(known, dtype=np.int64)
         bins = bins_of(lengths)
     if len(bins) < 2:
         return None
