@@ -191,6 +191,13 @@ def test_costs_are_those_of_the_records(
         assert f"{number}  {row.name}" in texts(svg)
 
 
+def test_one_seed_has_no_spread(experiment: Experiment, records: made_up.Records) -> None:
+    one = Results.of(replace(experiment, seeds=(1,)), records, {})
+    for line in drawn(draw_costs(one)).numbers:
+        assert line["sd"] is None
+        assert (line["error"] is None) == (line["measure"] != "decoding, ms per sentence")
+
+
 def test_the_error_of_a_decoding_time_is_the_spread_of_the_rounds(
     experiment: Experiment, records: made_up.Records
 ) -> None:

@@ -51,9 +51,9 @@ class _Point:
     number: int  # of the row in the experiment, the baseline's is 0
     row: str
     cost: float
-    error: float  # standard deviation of the cost; 0 if it is counted
+    error: float | None  # standard deviation of the cost; None of one seed, or one round
     bleu: float
-    sd: float  # of BLEU over seeds
+    sd: float | None  # of BLEU over seeds
     has_diverged: bool  # some seeds, which are not in its BLEU
 
 
@@ -102,20 +102,21 @@ def _points(results: Results, metric: str, cost: str) -> list[_Point]:
         known = _cost(summary, cost, is_baseline=number == 0)
         if bleu is not None and known is not None:
             has_diverged = summary.count("diverged") > 0
-            of_bleu = bleu.mean, bleu.sd or 0.0
-            points.append(_Point(number, summary.name, *known, *of_bleu, has_diverged))
+            points.append(_Point(number, summary.name, *known, bleu.mean, bleu.sd, has_diverged))
     return points
 
 
-def _cost(summary: Summary, name: str, *, is_baseline: bool) -> tuple[float, float] | None:
+def _cost(summary: Summary, name: str, *, is_baseline: bool) -> tuple[float, float | None] | None:
     if name != DECODE_SPEED:
         known = summary.metrics.get(name)
-        return None if known is None else (known.mean, known.sd or 0.0)
+        return None if known is None else (known.mean, known.sd)
     speed, rounds = summary.speeds.get(name), summary.rounds.get(name)
     if speed is None or not speed.value or (speed.ratio is None and not is_baseline):
         return None  # not measured, or when the machine may have been faster or slower
-    relative = (rounds.sd or 0.0) / rounds.median if rounds and rounds.median else 0.0
-    return 1000.0 / speed.value, 1000.0 / speed.value * relative
+    cost = 1000.0 / speed.value
+    if rounds is None or rounds.sd is None or not rounds.median:
+        return cost, None
+    return cost, cost * rounds.sd / rounds.median
 
 
 def _panel(axes: Axes, title: str, points: Sequence[_Point]) -> None:
