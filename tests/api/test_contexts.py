@@ -616,6 +616,14 @@ def test_the_figure_says_of_which_contexts_the_interval_of_the_mean_is(
     )
 
 
+def test_the_figure_explains_the_mark_of_what_has_no_verdict(spec: Path) -> None:
+    drawing = draw_contexts(reported(spec, seeds=[1]).table)
+    assert drawing is not None
+    marks = {line.get_marker() for axes in drawing.figure.axes for line in axes.lines}
+    assert "D" in marks
+    assert "\u25c7 none of these" in " ".join(drawing.figure.get_supxlabel().split())
+
+
 @pytest.mark.commands
 def test_a_gate_passes_if_each_context_does(spec: Path, tmp_path: Path) -> None:
     results = spec.parent / "results"

@@ -26,7 +26,8 @@ _OF_OTHERS = (
 )
 _LEGEND = (
     "lines: 95% intervals of all rows of a context, and {}; shaded: negligible; \u25b2 better, "
-    "\u25bc worse, \u25a0 no difference that matters, \u25cb cannot tell"
+    "\u25bc worse, \u25a0 no difference that matters, or none; \u25cb cannot tell, "
+    "\u25c7 none of these"
 )
 _ALL = "mean"
 
