@@ -20,6 +20,7 @@ from ablate.api.selection import Records, RunLookup, key_of, select, tasks
 from ablate.config.paths import with_absolute_paths
 from ablate.config.tree import dump
 from ablate.errors import SpecError
+from ablate.report.table import in_one_block
 from ablate.runner import devices
 from ablate.store import Store, write_whole
 from ablate.training import engines
@@ -140,7 +141,7 @@ class Study:
         """Return the table for human eyes, as texts."""
         import pandas as pd
 
-        table = self.outcome.table
+        table = in_one_block(self.outcome.table)
         lines = [[cell.text for cell in line.cells] for line in table.lines]
         view = pd.DataFrame(lines, columns=[column.title for column in table.columns])
         return view.set_index(view.columns[0])

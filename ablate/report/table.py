@@ -147,14 +147,7 @@ def chosen(table: Table, names: Sequence[str]) -> Table:
     """
     if list(names) == [ALL] or (table.contexts is not None and list(names) == [COMPACT]):
         return table
-    joined = table
-    if table.more is not None:  # its columns beside the others
-        lines = [
-            replace(line, cells=line.cells + beside.cells[1:])
-            for line, beside in zip(table.lines, table.more.lines, strict=True)
-        ]
-        columns = table.columns + table.more.columns[1:]
-        joined = replace(table, columns=columns, lines=tuple(lines), more=None)
+    joined = in_one_block(table)
     if list(names) == [COMPACT]:
         return _compact(joined)
     known = {column: {_slug(column.header), _slug(column.title)} for column in joined.columns}
@@ -167,6 +160,18 @@ def chosen(table: Table, names: Sequence[str]) -> Table:
             titles = [_slug(column.title) for column in known if column.kind not in _ALWAYS]
             raise SpecError(no_such("column", name, [ALL, COMPACT, *dict.fromkeys(titles)]))
     return _select(joined, lambda column: bool(known[column] & set(names)))
+
+
+def in_one_block(table: Table) -> Table:
+    """Put the columns of the second block beside those of the first."""
+    if table.more is None:
+        return table
+    lines = [
+        replace(line, cells=line.cells + beside.cells[1:])
+        for line, beside in zip(table.lines, table.more.lines, strict=True)
+    ]
+    columns = table.columns + table.more.columns[1:]
+    return replace(table, columns=columns, lines=tuple(lines), more=None)
 
 
 def joined_changes(table: Table, most: int) -> Table:

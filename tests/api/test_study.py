@@ -207,6 +207,16 @@ def test_rows_keep_their_names_and_changes_to_nothing(tmp_path: Path) -> None:
     assert read["test.test.bleu.mean"].dtype == np.float64
 
 
+def test_the_view_has_every_column_of_the_table(tmp_path: Path) -> None:
+    study = ablate.study(finished(tmp_path), results=tmp_path / "results")
+    view = study.view()
+    assert list(view.index) == ["baseline", "none", "rms"]
+    for block in study.outcome.table.blocks:
+        for column in block.columns[1:]:
+            cells = [cell.text for cell in study.outcome.table.column(column.key)]
+            assert cells in view[[column.title]].to_numpy().T.tolist()
+
+
 def test_translations_stand_beside_the_text_that_they_are_of_alone(tmp_path: Path) -> None:
     study = ablate.study(finished(tmp_path, has_files=True), results=tmp_path / "results")
     assert list(study.translations().columns[:3]) == ["source", "reference", "baseline:1"]
