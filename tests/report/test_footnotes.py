@@ -187,3 +187,13 @@ def test_they_say_that_fewer_snapshots_were_averaged_than_asked_for(
         "training made 3 evaluations, so that the average is of 3 and not of 8 snapshots"
     )
     assert "made 1 evaluation, so that the average is of 1 " in averaged[list(averaged)[1]].text
+
+
+def test_speeds_are_explained_where_they_have_columns(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    for seed in experiment.seeds:
+        records["baseline", seed] = made_up.without_result("failed", "lost", "baseline", seed)
+    table = tabulate(experiment, records)
+    assert not any(column.header in ("train", "decode") for column in table.columns)
+    assert "train and decode" not in notes(table)["columns"]
