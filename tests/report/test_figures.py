@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
@@ -16,8 +17,10 @@ from matplotlib.text import Annotation, Text
 
 from ablate.config import Experiment
 from ablate.errors import StoreError
-from ablate.report.figures import Drawing, draw_curves
+from ablate.report import Details, tabulate
+from ablate.report.figures import Drawing, draw_curves, drawings
 from ablate.report.figures.curves import spread_out
+from ablate.report.results import Results
 from tests.report import made_up
 
 pytestmark = pytest.mark.figures
@@ -106,6 +109,31 @@ def test_uneven_lonely_and_unbounded_curves_are_drawn(
     diverged = [line for line in lines if line["diverged"] == "True"]
     assert {(line["row"], line["seed"]) for line in diverged} == {("learned", "3")}
     assert max(int(line["step"]) for line in diverged) == 20  # to its last finite loss
+
+
+def test_curves_in_tokens_of_several_tokenizers_say_so(
+    experiment: Experiment, records: made_up.Records, curves: dict[tuple[str, int], Path]
+) -> None:
+    remark = "losses of rows with unlike tokens cannot be compared"
+    for fingerprint in ("ab12cd34ef56ab78", "other"):
+        for seed in experiment.seeds:
+            records["learned", seed]["tokenizer"]["fingerprint"] = fingerprint
+        details = Details(
+            experiment=experiment,
+            results=Results.of(experiment, records, {}),
+            records=records,
+            sentences={},
+            folders={run: path.parent / path.stem for run, path in curves.items()},
+            texts=dict,
+            arguments="",
+        )
+        for run, path in curves.items():
+            details.folders[run].mkdir(exist_ok=True)
+            (details.folders[run] / "curve.csv").write_bytes(path.read_bytes())
+        table = replace(tabulate(experiment, records), details=details)
+        (drawing,) = [each for each in drawings(table) if each.name == "curves"]
+        legend = " ".join(drawing.figure.get_supxlabel().split())
+        assert (remark in legend) == (fingerprint == "other")
 
 
 def test_means_leave_out_what_diverged(experiment: Experiment, tmp_path: Path) -> None:

@@ -35,6 +35,11 @@ def _of_runs(details: Details) -> list[Drawing | None]:
         draw_costs(results),
         draw_interactions(details.experiment, results),
         draw_lengths(results, details.sentences, sources),
-        draw_curves(details.experiment, details.files("curve.csv"), diverged),
+        draw_curves(
+            details.experiment,
+            details.files("curve.csv"),
+            diverged,
+            has_one_tokenizer=results.has_one_tokenizer,
+        ),
         draw_layers(details.experiment, details.files("layers.csv"), diverged),
     ]

@@ -60,6 +60,8 @@ def draw_curves(
     experiment: Experiment,
     curves: Mapping[tuple[str, int], Path],
     diverged: Collection[tuple[str, int]] = (),
+    *,
+    has_one_tokenizer: bool = True,
 ) -> Drawing | None:
     """Draw each ``curve.csv``: training loss and dev NLL over the steps; None without any."""
     rows = []
@@ -87,6 +89,7 @@ def draw_curves(
             "thin: each seed; thick: their mean" if len(experiment.seeds) > 1 else "one seed",
             "\u00d7: the seed diverged, and is not in the mean" if diverged else "",
             "training loss averaged over windows of steps" if "train_loss" in drawn else "",
+            "" if has_one_tokenizer else "losses of rows with unlike tokens cannot be compared",
         )
         add_legend(figure, "; ".join(filter(None, marks)))
         numbers = [
