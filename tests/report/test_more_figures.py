@@ -377,6 +377,9 @@ def test_lengths_have_no_interval_where_seeds_diverged(
     records[row, 3] = made_up.without_result("diverged", "NaN", row, 3)
     drawing = drawn(draw_lengths(Results.of(experiment, records, {}), kept))
     assert {line["row"] for line in drawing.numbers if line["low"] is None} == without
+    titles = [" ".join(axes.get_title("left").split()) for axes in drawing.figure.axes]
+    remark = "the baseline diverged" if row == "baseline" else "diverged with 1 of 3 seeds"
+    assert {title.split(",")[0] for title in titles if title.endswith(remark)} == without
 
 
 def test_bins_are_by_words_of_the_source_where_it_is_known(

@@ -16,6 +16,7 @@ from ablate.analysis.sentences import bleu
 from ablate.analysis.statistics import Estimate, Interval
 from ablate.measuring import SentenceStatistics
 from ablate.report.figures import style
+from ablate.report.figures.differences import divergence
 from ablate.report.figures.style import Drawing, add_legend, draw_grid, look, panel_title
 from ablate.report.results import Results
 from ablate.report.translations import source_lengths
@@ -79,7 +80,7 @@ def draw_lengths(
         figure = Figure(figsize=size, layout="constrained")
         axes = figure.subplots(n_lines, n_columns, sharey=True, squeeze=False)
         for panel, (row, of_row) in zip(axes.flat, points.items(), strict=False):
-            _panel(panel, row, of_row)
+            _panel(panel, ", ".join(filter(None, (row, divergence(results, row)))), of_row)
         low, high = axes[0, 0].get_ylim()
         axes[0, 0].set_ylim(min(low, -_LEAST_REACH), max(high, _LEAST_REACH))  # they share it
         style.remove_empty(axes, len(points))
@@ -139,7 +140,7 @@ def _points(
     return points
 
 
-def _panel(axes: Axes, row: str, points: Sequence[_Point]) -> None:
+def _panel(axes: Axes, title: str, points: Sequence[_Point]) -> None:
     axes.axhline(0, color=style.INK, linewidth=0.8)
     for at, point in enumerate(points):
         if point.interval is not None:
@@ -151,5 +152,5 @@ def _panel(axes: Axes, row: str, points: Sequence[_Point]) -> None:
     labels = [f"{text}\nn {len(p.bin_.rows)}" for text, p in zip(lengths, points, strict=True)]
     axes.set_xticks(range(len(points)), labels, fontsize=6.5)
     axes.set_xlim(-0.5, len(points) - 0.5)
-    axes.set_title(panel_title(row), loc="left", fontsize=8.5, color=style.INK)
+    axes.set_title(panel_title(title), loc="left", fontsize=8.5, color=style.INK)
     draw_grid(axes, "y")
