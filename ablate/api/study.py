@@ -24,7 +24,7 @@ from ablate.report.table import in_one_block
 from ablate.runner import devices
 from ablate.store import Store, write_whole
 from ablate.training import engines
-from ablate.writing import unquoted
+from ablate.writing import csv_rows, unquoted
 
 if TYPE_CHECKING:
     import pandas as pd  # the methods import it: it is slow, and no command needs it
@@ -127,14 +127,11 @@ class Study:
         """
         import pandas as pd
 
-        table = self.outcome.table
-        text = io.StringIO(reporting.render(table, "csv"))
-        frame = pd.read_csv(text, keep_default_na=False, na_values=["", "nan"])
+        text = reporting.render(self.outcome.table, "csv")
+        frame = pd.read_csv(io.StringIO(text), keep_default_na=False, na_values=["", "nan"])
         texts = frame.select_dtypes(exclude="number").columns
         frame[texts] = frame[texts].map(unquoted, na_action="ignore")
-        if table.contexts is not None:
-            return frame.set_index("row")
-        names = [line.summary.name for line in table.lines]  # some would be read as NaN
+        names = [line["row"] for line in csv_rows(io.StringIO(text))]  # else numbers, or NaN
         return frame.assign(row=names).set_index("row")
 
     def view(self) -> pd.DataFrame:

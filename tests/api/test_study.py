@@ -23,7 +23,7 @@ from ablate.api import metrics
 from ablate.cli.app import app
 from ablate.config import shipped
 from ablate.errors import DataError, SpecError, StoreError
-from tests.made_up_runs import EXPERIMENT, finished
+from tests.made_up_runs import BASE, EXPERIMENT, finish, finished
 from tests.registrations import temporary_registrations
 from tests.runner.conftest import SMALL
 
@@ -205,6 +205,18 @@ def test_rows_keep_their_names_and_changes_to_nothing(tmp_path: Path) -> None:
     assert list(read["change.training.clip"][3:]) == ["null", "2.0", "3.0", "4.0"]
     assert read["change.training.clip"][:3].isna().all()
     assert read["test.test.bleu.mean"].dtype == np.float64
+
+
+def test_rows_keep_their_names_in_contexts(tmp_path: Path) -> None:
+    contexts = "contexts: {narrow: {}, wide: {model.dims.d_model: 32}}\n"
+    rows = 'variants: {"1": {model.position: none}, "nan": {model.norm: rms}}\n'
+    path = tmp_path / "size.yaml"
+    path.write_text(f"{BASE}{contexts}{rows}", encoding="utf-8")
+    for each in api.contexts_of(path).values():
+        finish(each, tmp_path / "results")
+    table = ablate.study(path, results=tmp_path / "results").table()
+    assert list(dict.fromkeys(table.index)) == ["1", "nan"]
+    assert table["estimate"].dtype == np.float64
 
 
 def test_the_view_has_every_column_of_the_table(tmp_path: Path) -> None:
