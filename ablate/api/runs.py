@@ -336,10 +336,7 @@ def _described(run: str, store: Store) -> str | None:
     """Return the hash of the run that the file of its experiment describes; None if unknown."""
     name, _, rest = run.partition(":")
     row, _, seed = rest.rpartition(":")
-    stem = name.rpartition("/")[2]
-    own = (Path(f"{name}.yaml"), Path("experiments", f"{name}.yaml"), Path(f"{stem}.yaml"))
-    is_found = (file for file in own if file.is_file() and experiment_name(file) == name)
-    file = next(is_found, shipped.find(name))
+    file = _file_of(name)
     if file is None or not seed.isdecimal():
         return None
     try:
@@ -355,10 +352,21 @@ def _described(run: str, store: Store) -> str | None:
         return str(records[wanted]["hash"])
     others = [each.run for each in runs(store.results, labels=[run]) if each.label == run]
     is_described = is_known and wanted in map(key_of, described)
-    if is_described and others and file != shipped.find(name):
+    if is_described and others and not file.is_relative_to(shipped.FOLDER):
         raise StoreError(
             f"{store.results} holds no run {run!r} as {file} describes it; under this name it "
             f"holds runs with other values or other content: {', '.join(others)}; give one of "
             f"these, or make the run with `ablate run {file}`"
         )
     return None
+
+
+def _file_of(name: str) -> Path | None:
+    """Return the file of an experiment by its name in records, with its context if it is in one."""
+    whole, _, stem = name.rpartition("/")
+    own = (Path(f"{name}.yaml"), Path("experiments", f"{name}.yaml"), Path(f"{stem}.yaml"))
+    is_found = (file for file in own if file.is_file() and experiment_name(file) == name)
+    file = next(is_found, shipped.find(name))
+    if file is None and whole and (file_of_all := _file_of(whole)):
+        return config.contexts_of(file_of_all).get(stem)
+    return file

@@ -58,6 +58,19 @@ def test_a_run_has_the_names_of_every_experiment_that_shares_it(path: Path) -> N
     assert api.show_run("mine:baseline:1") == shared
 
 
+def test_a_run_has_its_name_in_a_context_too(path: Path) -> None:
+    finish(path, RESULTS)
+    contexts = "contexts: {plain: {}, deep: {model.n_layers: 2}}\n"
+    path.with_name("two.yaml").write_text(f"{EXPERIMENT}{contexts}", encoding="utf-8")
+    assert api.show_run("two/plain:none:1")["hash"] == _hashes(path, [], 1)[1]
+    deep = path.with_name("two.yaml#deep")
+    finish(deep, RESULTS, TRIAL, [1], ["none"])
+    with pytest.raises(StoreError, match=r"as experiments/two\.yaml#deep describes it"):
+        api.show_run("two/deep:none:1")
+    finish(deep, RESULTS)
+    assert api.show_run("two/deep:none:1")["hash"] == _hashes(deep, [], 1)[1]
+
+
 def test_a_name_is_of_no_trial(path: Path) -> None:
     finish(path, RESULTS, TRIAL, [1], ["none"])
     baseline, none = _hashes(path, TRIAL, 1)
