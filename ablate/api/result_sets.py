@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shlex
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -84,8 +85,8 @@ def read_result_set(name: str, spec: str | None, results: Path) -> ResultSet:
     if not records:
         Fingerprints().known(selection.corpus)
         raise StoreError(
-            f"{results} holds no run of {selection.experiment.name}; `ablate run {name}` "
-            "makes them, and --results names another folder"
+            f"{results} holds no run of {selection.experiment.name}; "
+            f"`ablate run {shlex.quote(name)}` makes them, and --results names another folder"
         )
     found_by_hash = {row for row, _ in records}
     return _of_records(records, lookup.store, selection.experiment, found_by_hash)
@@ -164,7 +165,8 @@ def _of_folder(name: str, spec: str | None) -> ResultSet:
             records[row, seed] = record
     if not records:
         of = f" of {spec}" if spec else ""
-        raise StoreError(f"{name}: holds no run{of}; `ablate runs list --results {name}` shows all")
+        listing = f"ablate runs list --results {shlex.quote(name)}"
+        raise StoreError(f"{name}: holds no run{of}; `{listing}` shows all")
     return _of_records(records, store, experiment, found_by_hash)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import shlex
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -199,7 +200,7 @@ def _unknown(selection: Selection, lookup: RunLookup) -> Iterator[str]:
     whole, match, tuning = selection.whole, selection.whole.match, selection.tuning
     baseline = whole.rows[0].spec
     for row in whole.rows:
-        advice = f"`ablate run {whole.path}` chooses it"
+        advice = f"`ablate run {shlex.quote(shipped.as_given(whole.path))}` chooses it"
         if match is not None and match.via in row.pending:
             path, how = match.via, "matched"
             if match.on != "time" and not is_available(baseline):
@@ -356,7 +357,7 @@ def _described(run: str, store: Store) -> str | None:
         raise StoreError(
             f"{store.results} holds no run {run!r} as {file} describes it; under this name it "
             f"holds runs with other values or other content: {', '.join(others)}; give one of "
-            f"these, or make the run with `ablate run {file}`"
+            f"these, or make the run with `ablate run {shlex.quote(str(file))}`"
         )
     return None
 

@@ -380,6 +380,12 @@ def test_refusals_say_what_to_do(
             api.compare(*map(str, arguments), results=repository)
 
 
+def test_a_refusal_names_a_command_for_a_shell(spec: Path, tmp_path: Path) -> None:
+    spaced = str(spec.rename(spec.with_name("my pe.yaml")))
+    with pytest.raises(StoreError, match=rf"`ablate run '{re.escape(spaced)}'` makes them"):
+        api.compare(spaced, spaced, results=tmp_path / "none")
+
+
 def test_what_has_no_row_in_common_is_refused(before: Path, spec: Path, tmp_path: Path) -> None:
     other = THREE.partition("variants:")[0].replace("steps: 6", "steps: 7")
     results = store_runs(spec.with_name("other.yaml"), tmp_path / "other", other)

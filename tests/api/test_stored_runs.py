@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,13 @@ def test_runs_of_a_row_matched_on_time_are_no_garbage_without_its_match(tmp_path
     shutil.rmtree(store.results / "matches")
     with pytest.raises(StoreError, match=r"the matched value of training\.steps is not known"):
         api.collect_garbage(store.results, [spec])
+
+
+def test_the_command_that_chooses_a_value_is_one_for_a_shell(tmp_path: Path) -> None:
+    spec = tmp_path / "my study.yaml"
+    spec.write_text(MATCHED_ON_TIME)
+    with pytest.raises(StoreError, match=rf"`ablate run '{re.escape(str(spec))}'` chooses it"):
+        api.collect_garbage(tmp_path / "results", [spec])
 
 
 def test_runs_of_a_tuned_row_are_no_garbage_while_a_tuning_run_is_damaged(tmp_path: Path) -> None:
