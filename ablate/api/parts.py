@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from ablate import config
 from ablate.api.costs import Cost, Costs
+from ablate.api.selection import load
 from ablate.config import Experiment, RunSpec
 from ablate.config.experiment import PartField, slot_of
 from ablate.config.merge import model_of
@@ -133,7 +134,7 @@ def _entries(
 def _tables(experiments: Sequence[Path | str], results: Path) -> _Tables:
     """Return experiments with the lines of their tables, by row."""
     tables = []
-    for experiment in map(config.load, experiments):
+    for experiment in map(load, experiments):
         file = results / experiment.name / "table.csv"
         if not file.is_file():
             raise SpecError(

@@ -104,3 +104,10 @@ def test_an_experiment_without_a_table_is_an_error_with_the_way_out(path: Path) 
     words = ["report", str(path), "--output", "results/few/table.csv"]
     assert CliRunner().invoke(app, words).exit_code == 0
     assert _measured("norm", "rms", path) == before
+
+
+def test_an_experiment_with_contexts_is_measured_in_one_of_them(path: Path) -> None:
+    contexts = "contexts: {plain: {}, deep: {model.n_layers: 2}}\n"
+    path.write_text(f"{path.read_text(encoding='utf-8')}{contexts}", encoding="utf-8")
+    with pytest.raises(SpecError, match=r"takes one: few\.yaml#plain"):
+        api.parts("norm", measured=[path])
