@@ -219,11 +219,12 @@ class Plan:
         power = self.power
         if power is None:
             return []
-        seconds = [row.seconds_per_run for row in self.rows if row.seconds_per_run is not None]
+        trained = [row for row in self.rows if not all(run.takes_weights for run in row.runs)]
+        seconds = [row.seconds_per_run for row in trained if row.seconds_per_run is not None]
         others = []
         for size, n in power.seeds_for.items():
             text = f"{size:g} BLEU takes {f'over {MOST_SEEDS}' if n is None else n} seeds"
-            if n is not None and len(seconds) == len(self.rows):
+            if n is not None and len(seconds) == len(trained):
                 n_at_once = max(1, self.n_worker_slots // self._n_devices)
                 text += f" ({format_duration(n * sum(seconds) / n_at_once)})"
             others.append(text)

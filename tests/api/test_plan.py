@@ -81,6 +81,17 @@ def test_the_time_of_more_seeds_is_that_of_all_rows(path: Path, tmp_path: Path) 
     assert "1 BLEU takes 4 seeds, " in replace(of_rows, rows=unknown).remarks()[1]
 
 
+def test_the_time_of_more_seeds_has_none_of_rows_that_are_not_trained(
+    path: Path, tmp_path: Path
+) -> None:
+    plan = api.plan(path, device="cpu", results=tmp_path)
+    *trained, last = (replace(row, seconds_per_run=60.0) for row in plan.rows)
+    decoding = replace(last, runs=tuple(replace(run, takes_weights=True) for run in last.runs))
+    power = Power(sd=1.0, df=4, n_seeds=2, detectable=2.5, seeds_for={1.0: 4})
+    of_rows = replace(plan, n_worker_slots=1, rows=(*trained, decoding), power=power)
+    assert of_rows.remarks()[1].endswith("1 BLEU takes 4 seeds (8:00)")
+
+
 @pytest.mark.parametrize("command", [api.plan, api.gate, api.bless])
 def test_what_the_file_and_what_the_parts_refuse_come_together(
     tmp_path: Path, command: Callable[..., object]
