@@ -44,6 +44,7 @@ from ablate.runner.devices import Device
 from ablate.runner.match import target_tokens
 from ablate.runner.probe import TRAIN_SPEED, probe_key, training_seconds
 from ablate.runner.provenance import stale_remarks
+from ablate.runner.run_files import WEIGHTS
 from ablate.store import Store, is_finished
 from ablate.training.engines import engine_of
 from ablate.training.engines import resolve as resolve_engine
@@ -149,9 +150,15 @@ class _Planner:
         self.finished: Records = {}
         self._vocabularies: dict[tuple[Choice, Choice], Vocabulary] = {}
         self._runs = grouped((run.variant, run) for run in selection.runs)
-        self._trained: dict[RunSpec, RunSpec] = {}  # by what is trained, the first run
+        # by what is trained and what is still to be chosen, the run whose weights others take
+        self._trained: dict[tuple[RunSpec, Sequence[str]], RunSpec] = {}
         self._probe = cache(self._load_probe)
         self._record = cache(self._load_record)
+        tuning = selection.tuning and tuning_runs(selection.tuning, selection.pending)
+        for run in (*selection.tabulated, *(tuning.runs if tuning else ())):
+            record = self._record(run)[1]
+            if record and (self._store.path(record["hash"]) / WEIGHTS).is_file():
+                self._trained.setdefault((training_of(run.spec), ()), run.spec)
         for row in selection.whole.rows:
             self._note_vocabulary(row.spec, self._probe(row.spec))
         for run in selection.runs:
@@ -179,8 +186,8 @@ class _Planner:
         planned = [self._run(run) for run in self._runs.get(row.name, ())]
         if row.pending:
             n_seeds = self._selection.looks.n_seeds.get(row.name)  # None without looks
-            seeds = experiment.seeds[:n_seeds]
-            planned = [PlannedRun(seed, None, is_done=False) for seed in seeds]
+            specs = [row.spec.model_copy(update={"seed": s}) for s in experiment.seeds[:n_seeds]]
+            planned = [self._missing(spec, None, row.pending) for spec in specs]
         candidates = self._selection.tuning
         tuning = tuning_runs(candidates, [row.name]).runs if candidates else ()
         return PlannedRow(
@@ -244,13 +251,16 @@ class _Planner:
 
     def _run(self, run: Run, *, is_tuning: bool = False) -> PlannedRun:
         key, record = self._record(run)
-        first = self._trained.setdefault(training_of(run.spec), run.spec)
-        takes_weights = run.spec != first
         if record is None:
-            return PlannedRun(run.seed, key, is_done=False, takes_weights=takes_weights)
+            return self._missing(run.spec, key)
         if not is_tuning:
             self.finished[run.variant, run.seed] = record
+        takes_weights = "weights_of" in record
         return PlannedRun(run.seed, record["hash"], is_done=True, takes_weights=takes_weights)
+
+    def _missing(self, spec: RunSpec, key: str | None, pending: Sequence[str] = ()) -> PlannedRun:
+        first = self._trained.setdefault((training_of(spec), pending), spec)
+        return PlannedRun(spec.seed, key, is_done=False, takes_weights=spec != first)
 
     def _load_record(self, run: Run) -> tuple[str | None, dict[str, Any] | None]:
         """Return a run's hash, unless its corpus is unknown, and its record if it is finished."""

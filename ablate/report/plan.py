@@ -20,7 +20,7 @@ _LARGE_TEXT, _SECONDS_PER_MIB = 20, 0.45  # MiB; benchmarks/large_corpus.py
 class PlannedRun:
     """One run; ``hash`` is None while the content of its corpus is unknown.
 
-    One that differs from a run above it in decoding alone takes the weights of that one.
+    One that differs from another in decoding alone takes its weights, if that is done or above it.
     """
 
     seed: int

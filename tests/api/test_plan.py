@@ -92,6 +92,35 @@ def test_the_time_of_more_seeds_has_none_of_rows_that_are_not_trained(
     assert of_rows.remarks()[1].endswith("1 BLEU takes 4 seeds (8:00)")
 
 
+BEAM = f"{BASE}variants: {{beam: {{decoding: beam}}}}\n"
+
+
+def test_a_missing_run_takes_the_weights_of_any_that_is_done(path: Path, tmp_path: Path) -> None:
+    path.write_text(BEAM, encoding="utf-8")
+    store = Store(tmp_path / "results")
+    finish(path, store.results, (), [1], ["baseline"])
+    finish(path, store.results, (), [2], ["beam"])
+
+    def n_to_train(*only: str) -> list[int]:
+        plan = api.plan(path, device="cpu", results=store.results, only=only)
+        return [row.n_to_train for row in plan.rows]
+
+    baseline, _ = api.plan(path, device="cpu", results=store.results).rows
+    (store.path(str(baseline.runs[1].hash)) / "record.json").unlink()
+    assert n_to_train() == [1, 1], "the weights are gone"
+    for run in store.headings():
+        (store.path(run) / "model.safetensors").touch()
+    assert n_to_train() == [0, 0]
+    assert n_to_train("beam") == [0]
+
+
+def test_runs_whose_values_are_not_tuned_yet_take_weights_too(path: Path, tmp_path: Path) -> None:
+    tune = "tune: {training.schedule.lr: [1e-3, 2e-3], seeds: [8]}\n"
+    path.write_text(f"{BEAM}{tune}", encoding="utf-8")
+    rows = api.plan(path, device="cpu", results=tmp_path).rows
+    assert [(row.n_missing, row.n_to_train) for row in rows] == [(4, 4), (4, 0)]
+
+
 @pytest.mark.parametrize("command", [api.plan, api.gate, api.bless])
 def test_what_the_file_and_what_the_parts_refuse_come_together(
     tmp_path: Path, command: Callable[..., object]
