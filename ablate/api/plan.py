@@ -155,7 +155,8 @@ class _Planner:
         self._probe = cache(self._load_probe)
         self._record = cache(self._load_record)
         tuning = selection.tuning and tuning_runs(selection.tuning, selection.pending)
-        for run in (*selection.tabulated, *(tuning.runs if tuning else ())):
+        self._to_tune = tuning.runs if tuning else ()
+        for run in (*selection.tabulated, *self._to_tune):
             record = self._record(run)[1]
             if record and (self._store.path(record["hash"]) / WEIGHTS).is_file():
                 self._trained.setdefault((training_of(run.spec), ()), run.spec)
@@ -232,7 +233,8 @@ class _Planner:
     def text_mib(self) -> float:
         """Return the MiB of own text that missing runs have to encode."""
         ids_of = attrgetter("corpus", "tokenizer", "model.dims.max_len", "training.teacher")
-        missing = (run.spec for run in self._selection.runs if not self._record(run)[1])
+        runs = (*self._selection.runs, *self._to_tune)
+        missing = (run.spec for run in runs if not self._record(run)[1])
         texts = {ids_of(spec): spec for spec in missing}
         known = ((spec, self._fingerprints.of(spec.corpus)) for spec in texts.values())
         return sum(n_bytes_to_encode(spec, x) for spec, x in known if x is not None) / 2**20

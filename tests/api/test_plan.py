@@ -323,6 +323,9 @@ def test_own_text_counts_once_for_all_rows_that_read_it_alike(tmp_path: Path) ->
     plan = api.plan(path, device="cpu", results=tmp_path / "results")
     of_all = sum(50 * len(f"{name} a00 b00\n") for name in names)
     assert plan.text_mib == pytest.approx(2 * of_all / 2**20)
+    tune = "tune: {training.schedule.lr: [1e-3, 2e-3], seeds: [8]}\n"
+    path.write_text(f"{path.read_text(encoding='utf-8')}{tune}", encoding="utf-8")
+    assert api.plan(path, device="cpu", results=tmp_path / "results").text_mib == plan.text_mib
 
 
 def test_flops_are_those_of_all_passes_of_a_step(path: Path, tmp_path: Path) -> None:
