@@ -351,7 +351,7 @@ def _described(run: str, store: Store) -> str | None:
     wanted = row, int(seed)
     if wanted in records:
         return str(records[wanted]["hash"])
-    others = [each.run for each in runs(store.results, labels=[run]) if each.label == run]
+    others = [each.run for each in _every_run(store, {}) if each.label == run]
     is_described = is_known and wanted in map(key_of, described)
     if is_described and others and not file.is_relative_to(shipped.FOLDER):
         raise StoreError(

@@ -96,12 +96,15 @@ def test_a_file_that_does_not_describe_the_row_leaves_the_names(path: Path, text
     assert api.show_run("mine:none:1")["hash"] == none
 
 
-def test_a_name_that_is_of_no_run_suggests_one(path: Path) -> None:
+def test_a_name_that_is_of_no_run_suggests_one(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     finish(path, RESULTS)
     with pytest.raises(StoreError, match=r"no run 'mine:non:1'.* did you mean 'mine:none:1'"):
         api.show_run("mine:non:1")
     with pytest.raises(StoreError, match="no run 'mine:none:9'"):
         api.show_run("mine:none:9")
+    assert capsys.readouterr().err == "", "the refusal says it all"
 
 
 def test_a_shipped_experiment_leaves_the_runs_of_ones_own_file_elsewhere(path: Path) -> None:
