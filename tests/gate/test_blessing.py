@@ -55,7 +55,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 def trainer(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Trainer:
     """Trains runs of a narrow spread; a test may give it other values."""
     trainer = Trainer(bench, NARROW)
-    monkeypatch.setattr(import_module("ablate.api.gate"), "complete", trainer.complete)
+    monkeypatch.setattr(import_module("ablate.api.gate_runs"), "complete", trainer.complete)
     return trainer
 
 

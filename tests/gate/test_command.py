@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 from ablate import api
 from ablate.api import Blessed, Gated, RunOptions, completion
-from ablate.api.gate import LooseningError, StaleRecordError
+from ablate.api.gate import LooseningError
+from ablate.api.gate_runs import StaleRecordError
 from ablate.api.selection import Records, RunLookup, Selection, stored
 from ablate.cli.app import app
 from ablate.cli.gate import default_reference
@@ -157,7 +158,7 @@ def test_a_run_that_other_code_began_is_not_judged_in_the_call_that_ends_it(
         bench.store_runs({row: values[:1] for row, values in NEW.items()}, first=9, git=began)
         return stored(selection, RunLookup(bench.store)), True
 
-    monkeypatch.setattr(import_module("ablate.api.gate"), "complete", complete)
+    monkeypatch.setattr(import_module("ablate.api.gate_runs"), "complete", complete)
     with pytest.raises(StaleRecordError, match=r"holds \d runs? .*the code has changed since"):
         bench.gate(is_stored=False, device="cpu", seeds=[6, 7, 8, 9])
 
