@@ -728,8 +728,8 @@ def test_the_numbers_of_every_context_say_where_they_come_from(tmp_path: Path) -
 
 
 @pytest.mark.commands
-def test_rows_of_other_contexts_are_not_matched(spec: Path, tmp_path: Path) -> None:
-    later = tmp_path / "later.yaml"
+def test_rows_of_other_contexts_are_not_matched(tmp_path: Path) -> None:
+    spec, later = finished(tmp_path), tmp_path / "later.yaml"
     later.write_text(TEXT.replace("steps: 6", "steps: 7"), encoding="utf-8")
     finish(tmp_path / "later.yaml#wide", spec.parent / "results", place="wide ")
     compared = api.compare(spec, later, results=spec.parent / "results")
