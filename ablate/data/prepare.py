@@ -43,6 +43,7 @@ _REPORT_EVERY_S = 5.0
 _FEW_PAIRS, _FEW_BYTES = 20_000, 2 * 2**20  # of which the ids are made in two seconds or so
 _OWN_CODE = digest_of_code(Path(__file__).parent)
 """Of the modules as they are imported: what they do is never cached as the work of later ones."""
+_TEST = "tests.{}"  # the split of a test, whose name may be train or dev
 _WORDS, _DISTINCT = "train.words", "train.distinct"
 """Numbers of the words of the training text, and the tokenizer's segmentation of each word."""
 
@@ -94,7 +95,7 @@ def prepare(
             f"{run.corpus.name}: cannot be prepared: {error}; its text and its ids need room in "
             f"{cache_folder('scratch').parent} or {tempfile.gettempdir()}"
         ) from error
-    tests = {name: splits[_test_split(name)] for name in text.tests}
+    tests = {name: splits[_TEST.format(name)] for name in text.tests}
     fingerprint = fingerprint or corpus.fingerprint()
     if expected not in ("", fingerprint):
         raise DataError(
@@ -328,12 +329,8 @@ def _write(
         if (unknown := float((cut.tgt.flat == UNK).mean())) >= SOME:
             rest = "of the target tokens are unknown, so that the NLL does not count their letters"
             notes.append(f"{name}: {unknown:.1%} {rest}")
-        writer.write(_test_split(name), [cut])
+        writer.write(_TEST.format(name), [cut])
     return writer.finish(replace(text, notes=tuple(notes)), tokenizers)
-
-
-def _test_split(name: str) -> str:
-    return f"tests.{name}"  # which differs from train and dev
 
 
 def trained_tokenizers(choice: Choice, text: CorpusText) -> TokenizerPair:
