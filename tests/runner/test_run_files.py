@@ -279,7 +279,7 @@ def test_a_node_whose_disk_is_full_is_lost_and_keeps_no_folder(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(run_files, "atomic_write", full)
-    actor = Relay(Device("cpu"), is_shared=False, serves_one_group=False)
+    actor = Relay(Device("cpu"), Path.cwd(), is_shared=False, serves_one_group=False)
     actor.begin((replace(task("row"), results=tmp_path / "results"),), {"probes/row.json": b"{}"})
     (relayed,) = actor.receive()
     assert relayed.is_last
@@ -314,7 +314,7 @@ def test_a_node_sends_what_has_ended_and_what_another_can_continue(
     scratch: Path, task: MakeTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "LocalProcess", OnNode)
-    actor = Relay(Device("cpu"), is_shared=False, serves_one_group=False)
+    actor = Relay(Device("cpu"), Path.cwd(), is_shared=False, serves_one_group=False)
     group = [replace(task(name), results=tmp_path / "results") for name in ("done", "lost")]
     actor.begin(tuple(group), {"probes/row.json": b"{}"})
     relayed = actor.receive()
@@ -323,3 +323,15 @@ def test_a_node_sends_what_has_ended_and_what_another_can_continue(
     names = [{key: sorted(bundle) for key, bundle in each.bundles.items()} for each in relayed]
     assert names == [{"done": ["runs/done/record.json"]}, {"lost": ["runs/lost/checkpoint.pt"]}]
     assert list(scratch.iterdir()) == []
+
+
+def test_a_worker_on_a_node_finds_files_by_the_paths_of_the_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray's own processes work where ``ray start`` was called on their node."""
+    monkeypatch.chdir(tmp_path)
+    project = tmp_path / "project"
+    project.mkdir()
+    for cwd in (project, tmp_path / "not on this node"):
+        Relay(Device("cpu"), cwd, is_shared=True, serves_one_group=False)
+        assert Path.cwd() == project

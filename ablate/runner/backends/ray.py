@@ -128,6 +128,7 @@ class RayBackend(Backend):
             scheduling_strategy=node.affinity,
         ).remote(
             Device("cuda", 0, others=tuple(range(1, n))) if is_cuda else Device("cpu"),
+            Path.cwd(),
             **relay_options,
         )
         return RayProcess(relay, node, **relay_options)

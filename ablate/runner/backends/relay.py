@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import tempfile
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -61,10 +63,15 @@ class Relay:
     """A Ray actor that starts a worker process on its node and forwards messages both ways.
 
     The driver calls all methods but `receive` one at a time, and `receive` concurrently. Without
-    the driver's folder of results (``is_shared``), each group gets a temporary one.
+    the driver's folder of results (``is_shared``), each group gets a temporary one. The worker's
+    working directory is that of the driver (``cwd``) if the node has it.
     """
 
-    def __init__(self, device: Device, *, is_shared: bool, serves_one_group: bool) -> None:
+    def __init__(
+        self, device: Device, cwd: Path, *, is_shared: bool, serves_one_group: bool
+    ) -> None:
+        with suppress(OSError):
+            os.chdir(cwd)  # paths of files in a spec are relative to it
         self._device = device
         self._is_shared, self._serves_one_group = is_shared, serves_one_group
         self._process: LocalProcess | None = None
