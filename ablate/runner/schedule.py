@@ -75,7 +75,8 @@ def schedule(
         _rejoin(all_tasks, backend, store, listener, describe)
         todo, later = _in_turn(missing(all_tasks, store))
         rows = rows_to_probe(all_tasks, store, worker_slots[0]) if limits.probes else []
-        chains = _chains(_pack(todo, worker_slots, store, limits), later)
+        first, after = ([_as_known(task, store) for task in tasks] for tasks in (todo, later))
+        chains = _chains(_pack(first, worker_slots, store, limits), after)
         backend.detach([rounds_of(rows, FEWEST_ROUNDS), *chains])
         attempts = {}
         if rows:
@@ -132,6 +133,12 @@ def _chains(groups: Sequence[TaskGroup], later: Sequence[Task]) -> list[list[Tas
         keys = set(task.trained_alike)
         next(chain for chain in chains if keys & {t.key for t in chain[0]}).append((task,))
     return chains
+
+
+def _as_known(task: Task, store: Store) -> Task:
+    """Return a task with the fallbacks of its row's last probe, if it stays the same run."""
+    again = task.with_fallbacks(store.load_probe(task.probe) or {})
+    return again if again.key == task.key else task
 
 
 def _as_probed(task: Task, attempts: Mapping[str, Task], store: Store) -> Task:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,6 +15,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from ablate.errors import DetachedError
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device
 from ablate.runner.pool import Pool
@@ -23,7 +25,7 @@ from ablate.runner.probe import (
 )
 from ablate.runner.provenance import hardware, versions
 from ablate.runner.schedule import Limits, Record, missing, schedule
-from ablate.runner.task import Heartbeat, ProgressListener, Task
+from ablate.runner.task import Heartbeat, ProgressListener, Task, TaskGroup
 from ablate.store import Store
 from tests.runner.conftest import FEW_ROUNDS, MEASURED, FakeWorkers, MakeTask
 
@@ -340,6 +342,28 @@ def test_runs_begin_as_their_row_was_probed(fake: FakeWorkers, task: MakeTask) -
     more = [task("large", key="l3", spec={"seed": 3})]
     fake.run(more)
     assert fake.trained()[-1] == "train large 3 1/2"
+
+
+def test_runs_in_jobs_that_are_left_alone_begin_as_their_row_was_probed(
+    task: MakeTask, store: Store
+) -> None:
+    """A job repeats nothing; with another engine it would be another run than is followed."""
+    submitted: dict[str, tuple[int, str]] = {}
+
+    class Leaving(Local):
+        def detach(self, work: Sequence[Sequence[TaskGroup]]) -> None:
+            tasks = [each for groups in work for group in groups for each in group]
+            submitted.update({each.key: (each.micro_batch_factor, each.engine) for each in tasks})
+            raise DetachedError("submitted")
+
+    store.save_probe("large", {**MEASURED, "micro_batch_factor": 2})
+    eager = {"engine": "eager", "engine_note": "not cuda_graph: no capture"}
+    store.save_probe("uncaptured", {**MEASURED, **eager})
+    names = ("large", "uncaptured")
+    tasks = [task(name, engine="cuda_graph", eager_key=f"eager {name}") for name in names]
+    with pytest.raises(DetachedError):
+        schedule(tasks, Leaving([CPU]), store, ProgressListener(), Limits(probes=False))
+    assert submitted == {"large": (2, "cuda_graph"), "uncaptured": (1, "cuda_graph")}
 
 
 def test_an_engine_that_fails_gives_way_to_the_eager_one_in_a_fresh_process(
