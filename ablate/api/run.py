@@ -17,7 +17,7 @@ from ablate.api.looks import at_look, note_look
 from ablate.api.report import Outcome, checked, joined, tabulate
 from ablate.api.selection import Selection, key_of, print_remark, select
 from ablate.api.tune import select_chosen
-from ablate.errors import RunError, StoreError
+from ablate.errors import DetachedError, RunError, StoreError
 from ablate.hashing import sha256_of_text
 from ablate.runner.provenance import stale_remarks
 from ablate.store import is_finished, write_whole
@@ -76,10 +76,16 @@ def _run_in_contexts(
     first = select(next(iter(contexts.values())), options.overrides, options.seeds, only)
     named = replace(first, experiment=replace(first.experiment, name=whole.name))
     folder = trials.table_folder(named, options.store.results)
+    detached: DetachedError | None = None
     with opened(options) as options:
-        for name, context in contexts.items():
-            print_remark(f"context {name} ({len(outcomes) + 1} of {len(contexts)})")
-            outcomes[name] = run(context, options, only=only)
+        for number, (name, context) in enumerate(contexts.items(), start=1):
+            print_remark(f"context {name} ({number} of {len(contexts)})")
+            try:
+                outcomes[name] = run(context, options, only=only)
+            except DetachedError as error:
+                detached = error  # counts the tasks of all contexts so far
+    if detached is not None:
+        raise detached
     outcome = joined(whole, outcomes)
     is_written = _write(outcome.table, folder, with_figures=options.figures, is_new=True)
     return outcome if is_written else replace(outcome, exit_status=RunError.exit_status)

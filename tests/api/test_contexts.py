@@ -26,7 +26,7 @@ from ablate.analysis.measures import Verdict
 from ablate.analysis.statistics import Estimate, Interval
 from ablate.api.report import joined
 from ablate.cli.app import app
-from ablate.errors import SpecError, StoreError
+from ablate.errors import DetachedError, SpecError, StoreError
 from ablate.report import contexts as module
 from ablate.report import render, write_tables
 from ablate.report.contexts import conclusion, metric_of, tabulate, verdict_over
@@ -35,6 +35,9 @@ from ablate.report.layout import Layout
 from ablate.report.looks import Looks
 from ablate.report.table import Contexts, Footnote, Table
 from ablate.report.values import NOTHING, interval_text, number, row_names, signed
+from ablate.runner.backends.local import Local
+from ablate.runner.devices import Device
+from ablate.runner.task import TaskGroup
 from ablate.store import Store
 from tests.documents import assert_described
 from tests.made_up_runs import BASE, finish
@@ -677,6 +680,23 @@ def test_a_run_trains_in_every_context_once(
     assert trial["trial"]
     (table,) = folder.glob("trials/*/table.md")
     assert "seeds 1 in place of 1, 2" in table.read_text(encoding="utf-8")
+
+
+@pytest.mark.commands
+def test_a_call_that_leaves_submits_the_runs_of_every_context(tmp_path: Path) -> None:
+    submitted: list[str] = []
+
+    class Leaving(Local):
+        def detach(self, work: Sequence[Sequence[TaskGroup]]) -> None:
+            submitted.extend(task.experiment for groups in work for (task,) in groups)
+            raise DetachedError(f"{len(submitted)} submitted")
+
+    (tmp_path / "size.yaml").write_text(f"{BASE}{CONTEXTS}", encoding="utf-8")
+    backend = Leaving([Device("cpu")])
+    options = api.RunOptions(results=tmp_path / "results", backend=backend, probes=False)
+    with pytest.raises(DetachedError, match="6 submitted"):
+        api.run(tmp_path / "size.yaml", options)
+    assert [name.rpartition("/")[2] for name in submitted] == [x for x in NAMES for _ in range(2)]
 
 
 @pytest.mark.commands

@@ -141,6 +141,20 @@ def test_what_is_at_work_is_not_submitted_again(
     assert not (commands / "script").exists()
 
 
+def test_what_is_left_in_several_steps_is_counted_together(
+    tmp_path: Path, task: MakeTask, monkeypatch: pytest.MonkeyPatch, commands: Path
+) -> None:
+    """As the runs of an experiment in several contexts are."""
+    with _open(tmp_path, monkeypatch, detach="yes") as backend:
+        for name, n in (("a", "1 task"), ("b", "2 tasks")):
+            (commands / "script").unlink(missing_ok=True)
+            with pytest.raises(DetachedError, match=f"^{n} submitted"):
+                backend.detach([one_per_process([task(name)])])
+            assert (commands / "script").exists(), "each has a job"
+    waiting = backend.queue.folder / "waiting"
+    assert sorted(file.name for file in waiting.iterdir()) == ["000000", "000001"]
+
+
 def test_the_end_of_an_attached_call_cancels_its_jobs(
     tmp_path: Path, task: MakeTask, diary: Diary, monkeypatch: pytest.MonkeyPatch, commands: Path,
     capsys: pytest.CaptureFixture[str],

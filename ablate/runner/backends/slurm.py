@@ -52,7 +52,7 @@ class SlurmBackend(Backend):
         self._submitted: list[Any] = []
         self._running_elsewhere: set[str] = set()  # keys of tasks in jobs of earlier calls
         self._earlier_jobs: list[str] = []  # jobs of earlier calls that are followed
-        self._is_detached = False  # whether jobs go on after this process
+        self._detached: list[Entry] = []  # that go on after this process
         self._remove_finished_queues()
         self._n_slots = 1  # of a job
         facts, self._n_slots = self._cached_facts() or self._query_device()
@@ -76,7 +76,7 @@ class SlurmBackend(Backend):
 
     def close(self) -> None:
         """Cancel pending jobs and remove the queue, which ends idle jobs, unless detached."""
-        if not self._is_detached:
+        if not self._detached:
             slurm_cluster.cancel(self.jobs, self.options.cluster, only_pending=True)
             self.queue.remove()
             slurm_cluster.remove_pickles(self.jobs, self.logs)
@@ -133,9 +133,10 @@ class SlurmBackend(Backend):
             return
         self.queue.create()
         entries = [Entry(self.queue.add(groups), groups) for groups in remaining]
+        entries = [*self._detached, *entries]  # of all contexts
         self.submit(sum(entry.n_slots for entry in entries), idle_s=0.0)
-        self._is_detached = bool(self.jobs)
-        n_tasks = sum(len(group) for groups in remaining for group in groups)
+        self._detached = entries
+        n_tasks = sum(len(entry.tasks) for entry in entries)
         is_fresh = any(task.fresh for groups in work for group in groups for task in group)
         options = "--detach and --fresh" if is_fresh else "--detach"
         what = f"{counted(n_tasks, 'task')} submitted" if n_tasks else "all tasks are running"
@@ -240,7 +241,7 @@ class SlurmPool:
 
 def _describe_jobs(jobs: Sequence[str]) -> str:
     arrays = sorted({job.partition("_")[0] for job in jobs})
-    return f"{counted(len(jobs), 'job')} ({', '.join(arrays)})"
+    return f"{counted(len({*jobs}), 'job')} ({', '.join(arrays)})"
 
 
 def _print(text: str) -> None:
