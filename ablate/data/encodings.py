@@ -17,7 +17,7 @@ from typing import Any
 from uuid import uuid4
 
 import numpy as np
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
 from ablate.data.batches import Encoded
 from ablate.data.cache import cache_folder, sealed, unsealed
@@ -32,6 +32,7 @@ NO_TEXT = Bitext((), ())
 """Replaces the training text, which is not needed once it is encoded."""
 
 _TEXT = "text.json"
+_POLL_S = 1.0  # from one try to lock to the next
 _IDS, _LENGTHS = np.dtype("<i4"), np.dtype("<i8")
 
 CachedCorpus = tuple[CorpusText, TokenizerPair, dict[str, Encoded]]
@@ -98,16 +99,18 @@ class CacheWriter:
 def entry_lock(entry: Path, report: Report) -> Iterator[None]:
     """Wait until no other process prepares an entry, and keep others from it.
 
-    A wait is reported. Drafts of processes that were killed are removed. A cache that cannot be
-    written to has no locks, and every process prepares for itself.
+    A wait is reported every second. Drafts of processes that were killed are removed. A cache that
+    cannot be written to has no locks, and every process prepares for itself.
     """
+
+    def is_cancelled() -> bool:
+        report("waiting for another process to encode the corpus")
+        return False
+
     with ExitStack() as stack:
         with suppress(OSError):
-            try:
-                stack.enter_context(_lock_of(entry.name, timeout=0))
-            except Timeout:
-                report("waiting for another process to encode the corpus")
-                stack.enter_context(_lock_of(entry.name))
+            lock = _lock_of(entry.name)
+            stack.enter_context(lock.acquire(poll_interval=_POLL_S, cancel_check=is_cancelled))
             for draft in entry.parent.glob(".*.*"):
                 name = draft.name.split(".")[1]
                 with suppress(OSError):  # Timeout is one: another process writes it
