@@ -130,7 +130,7 @@ class Study:
         text = reporting.render(self.outcome.table, "csv")
         frame = pd.read_csv(io.StringIO(text), keep_default_na=False, na_values=["", "nan"])
         texts = frame.select_dtypes(exclude="number").columns
-        frame[texts] = frame[texts].map(unquoted, na_action="ignore")
+        frame[texts] = frame[texts].map(lambda x: unquoted(x) if isinstance(x, str) else x)
         names = [line["row"] for line in csv_rows(io.StringIO(text))]  # else numbers, or NaN
         return frame.assign(row=names).set_index("row")
 

@@ -207,6 +207,13 @@ def test_rows_keep_their_names_and_changes_to_nothing(tmp_path: Path) -> None:
     assert read["test.test.bleu.mean"].dtype == np.float64
 
 
+def test_a_row_may_change_a_truth_value(tmp_path: Path) -> None:
+    text = f"{BASE}variants: {{plain: {{model.norm.bias: false}}}}\n"
+    read = ablate.study(finished(tmp_path, text), results=tmp_path / "results").table()
+    assert read["change.model.norm.bias"].isna().tolist() == [True, False]
+    assert read.loc["plain", "change.model.norm.bias"] is False
+
+
 def test_rows_keep_their_names_in_contexts(tmp_path: Path) -> None:
     contexts = "contexts: {narrow: {}, wide: {model.dims.d_model: 32}}\n"
     rows = 'variants: {"1": {model.position: none}, "nan": {model.norm: rms}}\n'
