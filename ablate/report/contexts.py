@@ -29,6 +29,7 @@ from ablate.report.values import (
     row_names,
     signed,
 )
+from ablate.report.verdicts import NO_ROWS
 from ablate.wording import and_list, counted
 
 _MARKS = {
@@ -275,7 +276,7 @@ def _vital(tables: Mapping[str, Table]) -> Iterator[Footnote]:
 
 def conclusion(rows: Sequence[str], results: Mapping[str, Results], contexts: Contexts) -> str:
     """Return in one sentence in which contexts the rows are what."""
-    if why := _why_none(results):
+    if why := _why_none(rows, results):
         return why
     band = next(iter(results.values())).negligible.bleu
     words = {each: text.format(band=f"{band:g}") for each, text in _WORDS.items()}
@@ -318,8 +319,10 @@ def _by_context(
     return f"{text}{comma} diverged in {and_list(lost)}" if lost else text
 
 
-def _why_none(results: Mapping[str, Results]) -> str:
+def _why_none(rows: Sequence[str], results: Mapping[str, Results]) -> str:
     """Return in one sentence why contexts have no verdicts; an empty text if they have."""
+    if not rows:
+        return NO_ROWS
     diverged = [name for name, each in results.items() if each.baseline.count("diverged")]
     if diverged:
         return f"The baseline diverged in {and_list(diverged)}: no verdicts over all contexts."

@@ -24,6 +24,8 @@ from ablate.report.values import (
 )
 from ablate.wording import and_list, counted
 
+NO_ROWS = "There is nothing to compare: the table has no row but the baseline."
+
 _BLEU = measure_name("bleu")
 _MANY_ROWS = 20
 _LEAST_BIAS = 0.05  # BLEU
@@ -57,7 +59,7 @@ def _why_none(results: Results) -> str:
     """Return in one sentence why no row has a verdict; an empty text if one may have."""
     baseline, n_seeds = results.baseline, len(results.seeds)
     if len(results.summaries) == 1:
-        return "There is nothing to compare: the table has no row but the baseline."
+        return NO_ROWS
     if n_diverged := baseline.count("diverged"):
         of_all = counted(n_seeds, "seed")
         return f"The baseline diverged with {n_diverged} of {of_all}: no verdicts."

@@ -248,6 +248,12 @@ def test_a_context_without_verdicts_or_numbers(tmp_path: Path) -> None:
     assert table.column("over.bleu.mean")[1].text != NOTHING
 
 
+def test_the_baseline_alone_has_nothing_to_compare_in_any_context(spec: Path) -> None:
+    for seeds in ([1], None):
+        table = reported(spec, only=["baseline"], seeds=seeds).table
+        assert table.conclusion.startswith("There is nothing to compare")
+
+
 def test_what_diverged_in_a_context_is_not_judged_over_all(tmp_path: Path) -> None:
     spec = finished(tmp_path)
     end(tmp_path, "rms", "diverged", [2])
