@@ -178,6 +178,19 @@ def test_runs_under_overrides_replace_none_of_the_whole_experiment(
     assert trial == names
 
 
+def test_trackers_get_the_scores_of_the_table(tmp_path: Path, got: list[ExportedRun]) -> None:
+    text = f"{EXPERIMENT}metrics: [{{name: bleu, tokenize: char}}]\n"
+    path = finished(tmp_path, text, has_files=True)
+    options = api.RunOptions(
+        device="cpu", results=tmp_path / "results", figures=False, probes=False, log=["tensorboard"]
+    )
+    results = api.run(path, options).table.results
+    assert results is not None
+    for row in results.summaries:
+        exported = {run.seed: run.final["test.test.bleu"] for run in got if run.row == row.name}
+        assert exported == row.metrics["test.test.bleu"].values
+
+
 def test_trackers_are_imported_by_their_exporters_alone() -> None:
     packages = "tensorboard|torch.utils.tensorboard|mlflow|wandb|sqlalchemy|alembic"
     imports = re.compile(rf"^ *(from|import) ({packages})\b", re.MULTILINE)

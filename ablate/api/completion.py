@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from ablate.api.looks import with_early_runs
+from ablate.api.metrics import scored
 from ablate.api.selection import (
     Record,
     Records,
@@ -134,7 +135,9 @@ def complete(selection: Selection, options: RunOptions) -> tuple[Records, bool]:
                     "removed, while runs were made; call again to make the runs of the present "
                     "content"
                 )
-        for (row, seed), record in records.items():
+        metrics = selection.experiment.metrics
+        exported = scored(records, selection.corpus, metrics, store) if options.log else {}
+        for (row, seed), record in exported.items():
             if remark := export(row, record):
                 print_remark(f"{row}, seed {seed}: {remark}")
         return records, is_new
