@@ -14,6 +14,7 @@ import pytest
 from rich.cells import cell_len
 
 from ablate.analysis.summary import STATUSES
+from ablate.config import Experiment
 from ablate.errors import SpecError
 from ablate.report import FORMATS, Table, format_of, render, tabulate
 from ablate.report.table import Footnote
@@ -139,6 +140,18 @@ def test_a_csv_is_brief_unless_all_is_asked_for(whole: Table) -> None:
         assert name in brief
     with pytest.raises(SpecError, match="a CSV has compact or all columns"):
         render(whole, "csv", columns=["bleu"])
+
+
+def test_a_brief_csv_has_the_loss_of_the_table(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    key = "test.test.bits_per_character.difference.low"
+    assert key not in lines_of(tabulate(experiment, records))[0]
+    for seed in experiment.seeds:
+        records["learned", seed]["tokenizer"]["fingerprint"] = "other"
+    table = tabulate(experiment, records)
+    assert "Δbits/char" in {column.header for column in table.columns}
+    assert lines_of(table)[1][key]
 
 
 def test_every_csv_has_the_signatures_of_its_metrics(whole: Table) -> None:

@@ -37,8 +37,9 @@ _BRIEF = re.compile(  # the columns that most readers of a CSV want
 class Csv(TableFormat):
     """A line per row, for spreadsheets; what is not known is empty.
 
-    In brief (``compact``): what a row changes, the runs by status, means, BLEU and NLL with their
-    differences and intervals, sizes and speeds. docs/results.md has ``all`` columns.
+    In brief (``compact``): what a row changes, the runs by status, means, BLEU, NLL and the loss of
+    the table with their differences and intervals, sizes and speeds. docs/results.md has ``all``
+    columns.
     """
 
     name = "csv"
@@ -53,9 +54,11 @@ class Csv(TableFormat):
         if table.contexts is not None:
             lines = _in_contexts(table.contexts)
             return csv_text([{"row": line["row"], **_trial(table), **line} for line in lines])
-        rows = [_row(table, results_of(table), line) for line in table.lines]
+        results = results_of(table)
+        rows = [_row(table, results, line) for line in table.lines]
         if self.columns == [COMPACT]:
-            brief = [name for name in rows[0] if _BRIEF.fullmatch(name)]
+            loss = str(results.loss).rpartition(".")[2]
+            brief = [n for n in rows[0] if _BRIEF.fullmatch(n.replace(f".{loss}.", ".nll."))]
             rows = [{name: row[name] for name in brief} for row in rows]
         return csv_text(rows)
 
