@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ablate.config.experiment import StackSpec
 from ablate.contracts.models import Behaviour, differ
-from ablate.model import Ensemble, Transformer
+from ablate.model import Ensemble, Memory, Transformer
 from ablate.parts.attention import Attention
 from ablate.parts.initialisation import Initialisation
 from ablate.parts.residual import Residual
@@ -279,12 +279,12 @@ def test_a_calibration_changes_only_what_it_is_for(monkeypatch: pytest.MonkeyPat
         blocks = [*model.encoder.blocks, *model.decoder.blocks]
         return [block.residual.calibration for block in blocks]
 
-    def note(self: Transformer, src: Tensor, tgt: Tensor) -> Tensor:
+    def note(self: Transformer, tgt: Tensor, memory: Memory) -> Tensor:
         begun.extend(calibration is not None for calibration in calibrations(self))
-        return forward(self, src, tgt)
+        return hidden(self, tgt, memory)
 
-    forward = Transformer.forward
-    monkeypatch.setattr(Transformer, "forward", note)
+    hidden = Transformer.hidden
+    monkeypatch.setattr(Transformer, "hidden", note)
     before = {name: x.clone() for name, x in model.state_dict().items()}
     buffers = {name: x.clone() for name, x in model.named_buffers()}
     model.calibrate(ids(2, 7), ids(2, 5))
@@ -302,6 +302,13 @@ def test_a_calibration_changes_only_what_it_is_for(monkeypatch: pytest.MonkeyPat
     begun.clear()
     tiny().calibrate(ids(2, 7), ids(2, 5))
     assert not begun, "a model that needs none makes no pass"
+
+
+def test_a_calibration_makes_no_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a whole batch would be larger than all that a step makes."""
+    model = tiny(residual="admin").train()
+    monkeypatch.setattr(model.embedding, "logits", refuses)
+    model.calibrate(ids(2, 7), ids(2, 5))
 
 
 def test_every_layer_is_rescaled_by_its_residual_after_it_is_drawn(

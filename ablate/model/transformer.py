@@ -82,7 +82,7 @@ class Transformer(Decodable):
             stack.calibrate(Calibration())
         buffers = [(buffer, buffer.clone()) for buffer in self.buffers()]
         with torch.no_grad():
-            self(src, tgt)
+            self.hidden(tgt, self.encode(src))  # logits of a whole batch may not fit into memory
             for buffer, content in buffers:
                 buffer.copy_(content)
         for stack in stacks:
