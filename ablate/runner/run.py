@@ -193,9 +193,12 @@ class _Attempt:
         self.fields["train"] = facts
 
     def _take_weights(self, model: Transformer) -> bool:
-        """Load the weights of a run that was trained alike; return whether there is one."""
+        """Load the weights of a run that was trained alike; return whether there is one.
+
+        Weights are of the ids of their tokenizer, and other libraries may learn another one.
+        """
         trained = trained_alike(self.task)
-        if trained is None:
+        if trained is None or trained.get("tokenizer") != self.fields["tokenizer"]:
             return False
         folder = Store(self.task.results).path(trained["hash"])
         with readable(folder / WEIGHTS):

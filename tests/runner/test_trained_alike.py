@@ -72,7 +72,9 @@ def test_the_weights_of_another_run_give_what_training_would(
     assert not store.damaged_files(actual), "it does not need the other one any more"
 
 
-@pytest.mark.parametrize("lack", ["unknown", "removed", "damaged", "diverged", "replaced"])
+@pytest.mark.parametrize(
+    "lack", ["unknown", "removed", "damaged", "diverged", "replaced", "other ids"]
+)
 def test_a_run_is_trained_where_there_are_no_weights_to_take(trained: Task, lack: str) -> None:
     store = Store(trained.results)
     file, record = store.path("trained") / WEIGHTS, store.load("trained")
@@ -85,6 +87,8 @@ def test_a_run_is_trained_where_there_are_no_weights_to_take(trained: Task, lack
         store.save({**record, "status": "diverged"})
     if lack == "replaced":
         store.save({**record, "replaced_by": "another"})
+    if lack == "other ids":
+        store.save({**record, "tokenizer": {**record["tokenizer"], "fingerprint": "another"}})
     alike = ("unknown",) if lack == "unknown" else ("unknown", "trained")
     actual = finish(sampling(trained, trained_alike=alike), store)
     assert "weights_of" not in actual
