@@ -27,7 +27,7 @@ from ablate.data.parallel import why_unreadable
 from ablate.data.prepare import too_small_vocabulary, unfit_teacher
 from ablate.data.tokenizer import PAD, Tokenizer
 from ablate.decoding.search import Search
-from ablate.errors import AblateError, first_line_with_type
+from ablate.errors import AblateError, DataError, first_line_with_type
 from ablate.model import Transformer, assemble
 from ablate.parts.objective import Objective
 from ablate.parts.optimizer import Optimizer
@@ -105,9 +105,12 @@ def check_distinct(experiment: Experiment, device: Device) -> None:
     refusals = []
     for row in experiment.rows:
         precision = row.spec.training.precision
-        twin = rows.setdefault(
-            config.identity(row.spec, "", auto if precision == "auto" else precision), row
-        )
+        try:
+            name = config.identity(row.spec, "", auto if precision == "auto" else precision)
+        except DataError:
+            check(experiment)  # it says where in the file a teacher is that cannot be read
+            raise
+        twin = rows.setdefault(name, row)
         if twin is row or row.pending or twin.pending:
             continue
         is_resolved = twin.spec.training.precision != precision

@@ -196,3 +196,10 @@ def test_the_path_begins_at_the_yaml_file_and_a_missing_one_is_a_mistake(
     (mistake,) = caught.value.mistakes
     assert (mistake.mark.line, mistake.path) == (3, "variants.student.training.teacher")
     assert "there is no such file" in mistake.reason
+    where = r"own/x\.yaml:3:\d+: variants\.student\.training\.teacher: there is no such file"
+    with pytest.raises(config.MistakesError, match=where):
+        api.run("own/x.yaml", api.RunOptions(device="cpu"))
+    with file.open("a", encoding="utf-8") as more:
+        more.write("looks: [2, 3]\n")
+    with pytest.raises(config.MistakesError, match=where):
+        api.plan("own/x.yaml")
