@@ -144,8 +144,8 @@ def _changes(
 ) -> tuple[str, ...] | None:
     """Return how a stored run differs from its row in the file; None if in too many values.
 
-    Paths to a text of the same ``fingerprint`` make no difference: they depend on the working
-    directory.
+    Paths to a text of the same ``fingerprint``, or to a teacher's file of the same name, make no
+    difference: they depend on the working directory.
     """
     row = next(row for row in selection.whole.rows if row.name == record["variant"])
     current = row.spec.model_dump(mode="json")
@@ -156,6 +156,9 @@ def _changes(
             option: current["corpus"][option] for option in lookup("corpus", name).fingerprinted
         }
         stored["corpus"] = {**stored["corpus"], **paths}
+    teachers = [each["training"].get("teacher") or "" for each in (current, stored)]
+    if Path(teachers[0]).name == Path(teachers[1]).name:
+        stored["training"] = {**stored["training"], "teacher": current["training"]["teacher"]}
     if current["training"]["precision"] == "auto":
         stored["training"] = {**stored["training"], "precision": "auto"}
     changes = tuple(_differences(current, stored))

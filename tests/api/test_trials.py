@@ -205,10 +205,13 @@ def with_own_text(path: Path) -> None:
     path.write_text(EXPERIMENT.replace("{name: synthetic, size: 1000}", corpus), encoding="utf-8")
 
 
+@pytest.mark.parametrize("teacher", ["", "teacher: train.de, "])
 def test_runs_on_the_same_text_are_those_of_the_file_in_any_working_directory(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    teacher: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_own_text(path)
+    text = path.read_text(encoding="utf-8").replace("training: {", f"training: {{{teacher}")
+    path.write_text(text, encoding="utf-8")
     finish(path, Path("results"))
     Path("elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")
