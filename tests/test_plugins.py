@@ -119,6 +119,18 @@ BROKEN = {
         MINE.replace("slope: PositiveFloat =", "slope="),
         r"mine\.py:20: the option 'slope' of Ramped has no type, .*; write one, as in `slope: ",
     ),
+    "list of options": (
+        MINE.replace("PositiveFloat = 0.01", "list[float] | None = None"),
+        r"mine\.py:20: the option 'slope' of Ramped has a type with a list, .* `slope: tuple\[",
+    ),
+    "default of another type": (
+        MINE.replace("PositiveFloat = 0.01", "int = None"),
+        r"mine\.py:20: the option 'slope' of Ramped has the default None, which its type does not",
+    ),
+    "default out of range": (
+        MINE.replace("= 0.01", "= 0.0").replace("*, ", "*, first: int, "),
+        r"mine\.py:20: the option 'slope' of Ramped has the default 0\.0, .*greater than 0\)",
+    ),
     "option name": (
         MINE.replace("*, slope", "*, name: str = 'steep', slope"),
         r"mine\.py:20: an option of Ramped is called 'name', which is the key .*",

@@ -26,7 +26,7 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from ablate.config.inheritance import SIDES, Steps, paths_in_model
 from ablate.parts.dims import Dims, Dropout, Side
-from ablate.registry import AddedOption, Choice, FilePaths, Frozen, lookup
+from ablate.registry import AddedOption, Choice, FilePaths, Frozen, lookup, tupled
 
 
 @dataclass(frozen=True)
@@ -326,13 +326,6 @@ def as_mapping(value: object) -> object:
     if isinstance(value, Choice):
         return {"name": value.name, **value.options}
     return {"name": value} if isinstance(value, str) else value
-
-
-def tupled(value: Any) -> Any:
-    """Return ``value`` with every list in it as a tuple, which strict fields ask for."""
-    if isinstance(value, Mapping):
-        return {key: tupled(item) for key, item in value.items()}
-    return tuple(tupled(item) for item in value) if isinstance(value, list | tuple) else value
 
 
 def slot_of(info: FieldInfo) -> PartField | None:

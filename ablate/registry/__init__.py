@@ -18,6 +18,7 @@ from ablate.registry.table import (
     contract_of,
     refusals,
     register,
+    tupled,
 )
 
 __all__ = [
@@ -46,4 +47,5 @@ __all__ = [
     "refusals",
     "register",
     "slots",
+    "tupled",
 ]

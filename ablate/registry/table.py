@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar, get_type_hints
+from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, create_model, model_serializer
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_serializer
 
 from ablate.errors import SpecError
 
@@ -316,8 +316,46 @@ def options_model(cls: type[Part]) -> type[BaseModel]:
                 f"the option {argument.name!r} of {cls.__qualname__} has no type, which is the "
                 f"only rule for its values; write one, as in `{argument.name}: PositiveFloat = 1.0`"
             )
+        if _has_list(hints[argument.name]):
+            raise ValueError(
+                f"the option {argument.name!r} of {cls.__qualname__} has a type with a list, and "
+                "the lists of an experiment are read as tuples; write a tuple, as in "
+                f"`{argument.name}: tuple[float, ...]`"
+            )
     fields: dict[str, Any] = {
         option.name: (hints[option.name], ... if option.default is option.empty else option.default)
         for option in options
     }
-    return create_model(f"{cls.__name__}Options", __base__=Frozen, **fields)
+    model = create_model(f"{cls.__name__}Options", __base__=Frozen, **fields)
+    _refuse_defaults(cls, model, {o.name: o.default for o in options if o.default is not o.empty})
+    return model
+
+
+def tupled(value: Any) -> Any:
+    """Return ``value`` with every list in it as a tuple, which strict fields ask for."""
+    if isinstance(value, Mapping):
+        return {key: tupled(item) for key, item in value.items()}
+    return tuple(tupled(item) for item in value) if isinstance(value, list | tuple) else value
+
+
+def _has_list(annotation: object) -> bool:
+    """Return whether a type is of lists, or one that it is made of."""
+    is_list = list in (annotation, get_origin(annotation))
+    return is_list or any(map(_has_list, get_args(annotation)))
+
+
+def _refuse_defaults(
+    cls: type[Part], model: type[BaseModel], defaults: Mapping[str, object]
+) -> None:
+    """Refuse a default of another type than its option: no record with it could be read."""
+    try:
+        model.model_validate(tupled(defaults))
+    except ValidationError as error:
+        for each in error.errors(include_url=False):
+            if each["type"] != "missing":  # an option that must be given
+                name = str(each["loc"][0])
+                raise ValueError(
+                    f"the option {name!r} of {cls.__qualname__} has the default "
+                    f"{defaults[name]!r}, which its type does not allow ({each['msg']}); change "
+                    "one of them"
+                ) from error
