@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ablate import api
+from ablate import api, config
 from ablate.cli.app import app
 from ablate.config import RunSpec, identity
 from ablate.config.identity import plugins_of
@@ -371,10 +373,10 @@ def test_a_part_of_no_plugin_names_no_run() -> None:
 def test_a_run_without_its_plugins_says_where_to_get_them(tmp_path: Path) -> None:
     spec = spec_of("learned").model_dump(mode="json")
     spec["model"]["position"] = {"name": "ramp"}
-    plugins = [{"name": name, "sha256": "0" * 64} for name in ("mine.py", "theirs-parts 1.2")]
+    plugins = [{"name": name, "sha256": "0" * 64} for name in ("my own.py", "theirs-parts 1.2")]
     run = {"schema": SCHEMA, "hash": "a" * 16, "status": "done", "error": None}
     Store(tmp_path).save({**run, "spec": spec, "plugins": plugins})
-    hint = r"; give --plugin mine\.py and install theirs-parts 1\.2, with which it was trained$"
+    hint = r"; give --plugin 'my own\.py' and install theirs-parts 1\.2, with which it was trained$"
     with pytest.raises(StoreError, match=hint):
         api.load_run("a" * 16, results=tmp_path)
 
@@ -430,6 +432,22 @@ def test_an_installed_distribution_brings_its_parts(distribution: Path) -> None:
             names.append(name_of(tenth))
         assert "theirs.parts" not in sys.modules
     assert len(set(names)) == 3
+
+
+def test_the_command_in_a_caution_checks_the_part_that_it_names(
+    distribution: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module("ablate.api.check")
+    monkeypatch.setattr(module, "_broken", lambda _: "padding")
+    file, spec = tmp_path / "my own.py", tmp_path / "pe.yaml"
+    file.write_text(MINE, encoding="utf-8")
+    spec.write_text(EXPERIMENT + TENTH, encoding="utf-8")
+    load_plugin(file)
+    load_installed()
+    of_file, installed = module.cautions(config.load(spec).rows)
+    assert of_file.endswith(f"`ablate check {shlex.quote(str(file))}` says more")
+    assert "tenth of theirs-parts 1.2 breaks padding" in installed
+    assert installed.endswith("`ablate check` says more")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -68,10 +69,12 @@ def _broken_parts(runs: Iterable[RunSpec]) -> list[str]:
     sentences = []
     for entry in parts.values():
         if broken := [name for name in _broken(entry).split("\n") if name]:
-            file = entry.origin.name if entry.origin else ""
+            assert entry.origin is not None, "it is of a plugin"
+            name = entry.origin.name
+            file = f" {shlex.quote(name)}" if entry.origin.source else ""
             sentences.append(
-                f"{entry.slot} {entry.name} of {file} breaks {and_list(broken)}: its numbers may "
-                f"mean nothing; `ablate check {file}` says more"
+                f"{entry.slot} {entry.name} of {name} breaks {and_list(broken)}: its numbers may "
+                f"mean nothing; `ablate check{file}` says more"
             )
     return sentences
 

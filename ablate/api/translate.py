@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -228,7 +229,7 @@ def _spec(record: dict[str, Any], folder: Path) -> RunSpec:
         mistake = validated(RunSpec, tree, merge_schema())[1][0]
         plugins = [plugin["name"] for plugin in record.get("plugins", [])]
         hints = [
-            f"give --plugin {name}" if name.endswith(".py") else f"install {name}"
+            f"give --plugin {shlex.quote(name)}" if name.endswith(".py") else f"install {name}"
             for name in plugins
         ]
         hint = f"; {and_list(hints)}, with which it was trained" if hints else ""
