@@ -209,7 +209,8 @@ def test_the_same_content_is_loaded_once_and_other_content_refused(
     load_plugin(other)
     assert plugins() == (plugin,)
     other.write_text(f"{MINE}\n# another\n", encoding="utf-8")
-    with pytest.raises(PluginError, match=r"other\.py:20: .* already Ramped of .*mine\.py"):
+    message = r"other\.py:20: .* already Ramped of .*mine\.py; .* changed, start Python anew$"
+    with pytest.raises(PluginError, match=message):
         load_plugin(other)
 
 

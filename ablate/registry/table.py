@@ -224,6 +224,8 @@ def register(
         if name in table:
             other = table[name]
             owner = f" of {other.origin.name}" if other.origin else ""
+            if other.origin and other.origin.source:
+                owner += "; choose another name, or, if that file has changed, start Python anew"
             raise ValueError(f"{cls.slot} {name!r} is already {other.cls.__qualname__}{owner}")
         table[name] = Entry(cls.slot, name, cls, formula, source, version, options_model(cls))
         return cls
