@@ -26,13 +26,15 @@ def run_names(context: typer.Context, incomplete: str) -> Iterable[str]:
 def row_names(context: typer.Context, incomplete: str) -> Iterable[str]:
     """Return the rows of the experiment that the command names, which begin so."""
     from ablate import config
-    from ablate.registry.plugins import without_plugins
+    from ablate.registry.plugins import load_plugin, without_plugins
 
     others = (word for word in context.args if not word.startswith("-"))  # not yet parsed
     spec = context.params.get("spec") or next(others, None)
     no_plugins = context.find_root().params.get("no_plugins")
     try:
         with without_plugins() if no_plugins else nullcontext():
+            for file in context.params.get("plugins") or ():
+                load_plugin(file)
             rows = config.load(Path(spec)).rows if spec else ()
     except AblateError:
         return []

@@ -13,6 +13,7 @@ from ablate.cli import status as module
 from ablate.cli.app import app
 from ablate.runner.sessions import Session
 from tests.made_up_runs import EXPERIMENT, finish
+from tests.registrations import temporary_registrations
 
 
 def completed(words: str) -> list[str]:
@@ -62,6 +63,14 @@ def test_rows_are_completed_without_the_plugins_that_the_command_keeps_out(folde
     assert not Path("has_run").exists()
     completed("ablate run own.yaml --only ")
     assert Path("has_run").exists()
+
+
+def test_rows_are_completed_with_the_plugins_of_the_command(folder: Path) -> None:
+    part, experiment = api.init("tilted", part="norm"), Path("tilted.yaml")
+    experiment.write_text(f"{EXPERIMENT}  tilted: {{model.norm: tilted}}\n", encoding="utf-8")
+    for words in (f"{experiment} --plugin {part}", f"--plugin {part} {experiment}"):
+        with temporary_registrations():
+            assert completed(f"ablate run {words} --only t") == ["tilted"]
 
 
 @pytest.mark.parametrize("option", ["--watch", ""])
