@@ -58,6 +58,8 @@ def _named_once(metrics: tuple[Choice, ...]) -> tuple[Choice, ...]:
     for name in names:
         if name in _IN_RECORDS or name.endswith("_signature"):
             raise ValueError(f"{name!r} names another value of records; rename the metric")
+        if "." in name:
+            raise ValueError(f"{name!r} has a dot, at which columns are split; rename the metric")
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated is not None:
         raise ValueError(f"the metric {repeated!r} is given twice; remove one")

@@ -218,6 +218,15 @@ def test_a_metric_may_not_replace_a_value_of_the_record(path: Path, name: str) -
         config.load(path)
 
 
+def test_a_metric_without_a_column_is_refused(path: Path) -> None:
+    """Columns are split at dots: it would be a mean under another name, and never compared."""
+    file = api.init("f05", part="metric")
+    file.write_text(file.read_text("utf-8").replace('"f05"', '"f0.5"'), encoding="utf-8")
+    path.write_text(f"{EXPERIMENT}plugins: {file}\nmetrics: f0.5\n", encoding="utf-8")
+    with pytest.raises(MistakesError, match=r"metrics: 'f0\.5' has a dot, .* rename the metric"):
+        config.load(path)
+
+
 def fake_comet(monkeypatch: pytest.MonkeyPatch, load: Callable[[str], Any]) -> None:
     fake = ModuleType("comet")
     fake.load_from_checkpoint = load  # type: ignore[attr-defined]
