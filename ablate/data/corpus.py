@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from ablate.data.sentences import Lines
+from ablate.errors import DataError
 from ablate.hashing import sha256
 from ablate.registry import Choice, Part, RefusedError, build
 
@@ -78,6 +79,12 @@ class CorpusText:
     # again
     is_tokenised: bool = False
     notes: tuple[str, ...] = ()  # what was skipped or repaired, a sentence each
+
+    def __post_init__(self) -> None:
+        for name in self.tests:
+            if {*"./"} & {*name}:  # columns are split at the one, and files are named after it
+                reason = "the name of a test has neither . nor /"
+                raise DataError(f"{self.name}: {reason}; rename {name!r}")
 
 
 class Corpus(Part, slot="corpus"):

@@ -241,6 +241,15 @@ BROKEN = {
         "        return CorpusText('mine', 'en', 'de', pairs, pairs, {'test': pairs})",
         "the text is another at every call, with the same fingerprint",
     ),
+    "a test that no file can be named after": (
+        "from ablate.data.corpus import Bitext, Corpus, CorpusText\n"
+        + POSITION.replace("Position", "Corpus")
+        + "    def fingerprint(self):\n        return 'mine'\n"
+        "    def load(self):\n"
+        "        pairs = Bitext.of([('a', 'b')])\n"
+        "        return CorpusText('mine', 'en', 'de', pairs, pairs, {'news/2014': pairs})",
+        "mine: the name of a test has neither . nor /; rename 'news/2014'",
+    ),
     "no special tokens": (
         "from tokenizers import models, pre_tokenizers, trainers\n"
         "from ablate.data.tokenizer import LimitedTokenizer\n"
