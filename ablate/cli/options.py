@@ -190,7 +190,7 @@ StallAfter = Annotated[
 RESULTS = Path("results")
 
 _LOOKS = (3, 5, 8, 12, 18, 27)
-_OF_RUNS = ("device", "jobs", "engine", "results", "fresh", "probe_seconds", "stall_after")
+_OF_RUNS = ("device", "jobs", "engine", "fresh", "probe_seconds", "stall_after")
 _OF_BACKENDS = ("address", "slurm_partition", "slurm_time", "gpus_per_task")
 
 
@@ -204,6 +204,7 @@ def run_options(context: typer.Context) -> RunOptions:
         raise SpecError("--probe-seconds and --no-probe exclude each other; drop one")
     return RunOptions(
         **{name: given[name] for name in _OF_RUNS},
+        results=Path(given["results"]),  # typer below 0.29 leaves it a text here
         seeds=parse_seeds(given["seeds"]),
         overrides=overrides_of(given),
         probes=not given["no_probe"],

@@ -189,7 +189,8 @@ def test_a_pipe_gets_a_line_now_and_then_and_no_progress_bar(
     monkeypatch.setattr(download, "_LINE_EVERY_S", line_every_s)
     site.files[ASKED] = CONTENT
     things().fetch(quiet)
-    lines = capfd.readouterr().err.splitlines()
+    lines = capfd.readouterr().err.split("\n")
+    lines = [line for line in lines if line]  # rich below 15 ends a hidden bar with an empty one
     last = [] if line_every_s else ["a.bin: 0.5 of 0.5 MiB are downloaded"]
     assert lines[-1:] == last
 
