@@ -10,6 +10,8 @@ in one more context (Higgins, Thompson & Spiegelhalter 2009, sec. 4.2, with the 
 differences' own variance in place of an estimated one). With two contexts there is neither, and the
 interval of the mean is of new seeds in these two.
 
+A row that is the same as the baseline in a context differs from it by 0 there, without error.
+
 The trend is the slope of the least squares line through the differences over log2 of a number. Its
 interval is of new seeds in these contexts, whether or not the true differences lie on a line.
 
@@ -22,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -71,7 +73,11 @@ def over_contexts(
         sizes: the number in each context that the trend is over.
         has_looks: whether the differences say how many seeds they are of.
     """
-    known = [each for each in differences if each is not None and each.method not in _APART]
+    known = [
+        replace(each, standard_error=0.0, df=math.inf) if each.method == "same" else each
+        for each in differences
+        if each is not None and each.method not in _APART
+    ]
     estimates = [each.estimate for each in known if each.estimate is not None]
     n = len(differences)
     if len(known) < n or n < 2 or not all(map(math.isfinite, estimates)):

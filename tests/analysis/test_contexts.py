@@ -13,6 +13,7 @@ from scipy import stats
 from ablate.analysis.comparison import Difference
 from ablate.analysis.contexts import OverContexts, over_contexts
 from ablate.analysis.dunnett import Family
+from ablate.analysis.statistics import Interval
 
 
 def measured(estimate: float, error: float | None = 0.5, df: float | None = 8) -> Difference:
@@ -108,6 +109,25 @@ def test_a_row_that_diverged_in_a_context_is_not_taken_together() -> None:
     for method in ("none", "divergence as 0"):
         cells = [measured(1.0), replace(measured(2.0), method=method), measured(3.0)]
         assert over_contexts(cells, 1) is None
+
+
+def test_a_row_that_is_the_baseline_in_a_context_differs_by_0_there_without_error() -> None:
+    """As one that shares layers does where there is one layer."""
+    same = Difference(0.0, 5, 0, "same")
+    result = over([same, measured(2.0, 0.4, 6)], 1, [1, 2])
+    half = stats.t.ppf(0.975, 6) * 0.4
+    assert result.here is not None
+    assert (result.here.low, result.here.high) == pytest.approx((1 - half / 2, 1 + half / 2))
+    assert result.trend is not None
+    assert result.trend.interval is not None
+    assert result.trend.interval.high - result.trend.estimate == pytest.approx(half)
+    assert over([same, same], 1).interval == Interval(0.0, 0.0)
+    cells = [same, measured(3.0, 0.5), measured(6.0, 1.0)]
+    assert over(cells, 1).tau == pytest.approx(math.sqrt(9 - (0.25 + 1) / 3))
+    family = Family((0.0,), 6, level=0.99)
+    at_looks = over([same, replace(measured(2.0, 0.4, 6), family=family)], 1, has_looks=True)
+    assert at_looks.here is not None
+    assert at_looks.here.high - 1 == pytest.approx(family.critical_of(6) * 0.4 / 2)
 
 
 def test_what_is_not_known_of_one_context_is_not_known_of_all() -> None:
