@@ -179,7 +179,7 @@ class Plan:
             about = "about" if n_sharing == 1 else "at most"
             lines.append(f"{about} {format_duration(left)} of training are left")
         device, spent = re.split("[: ]", self.device)[0], self.device_seconds
-        hours = "" if spent is None else f"{spent / 3600:.3g} {device} hours, "
+        hours = "" if spent is None else f"{_rounded(spent / 3600, 3)} {device} hours, "
         lines.append(f"all runs together: {hours}{self.weight_mib:,.0f} MiB of disk for weights")
         if self.text_mib >= _LARGE_TEXT:
             duration = format_duration(self.text_mib * _SECONDS_PER_MIB)
@@ -231,11 +231,15 @@ class Plan:
         then = f"; {', '.join(others)}" if others else ""
         return [
             f"a run's error is ± {power.sd:.2f} BLEU ({counted(power.df, 'degree')} of freedom): "
-            f"with a probability of 80%, {power.n_seeds} seeds find {power.detectable:.2g} BLEU"
-            f"{then}"
+            f"with a probability of 80%, {power.n_seeds} seeds find "
+            f"{_rounded(power.detectable, 2)} BLEU{then}"
         ]
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain data."""
         totals = ("n_missing", "seconds_left", "device_seconds", "weight_mib")
         return {**asdict(self), **{name: getattr(self, name) for name in totals}}
+
+
+def _rounded(value: float, n_digits: int) -> str:
+    return f"{float(f'{value:.{n_digits}g}'):,g}"  # 130, and not 1.3e+02

@@ -122,6 +122,10 @@ def test_a_plan_says_what_its_seeds_can_find(tmp_path: Path) -> None:
         f"80%, 2 seeds find {power.detectable:.2g} BLEU; 0.5 BLEU takes 3 seeds"
     )
     assert api.plan(file, results=tmp_path / "none").power is None
+    large = replace(plan, power=replace(power, detectable=132.4))
+    assert "2 seeds find 130 BLEU" in " ".join(large.remarks())
+    rows = tuple(replace(row, seconds_per_run=3.6e6) for row in plan.rows)
+    assert "all runs together: 6,000 cpu hours" in " ".join(replace(plan, rows=rows).remarks())
 
 
 def test_seeds_of_a_table_and_of_a_command_have_no_looks(file: Path) -> None:
