@@ -104,6 +104,11 @@ def format_duration(seconds: float) -> str:
     return f"{hours}:{m:02}:{s:02}" if hours else f"{m}:{s:02}"
 
 
+def rounded(value: float, n_digits: int) -> str:
+    """Return a number with some digits, without an exponent below a million: 1,270."""
+    return f"{float(f'{value:.{n_digits}g}'):,g}"
+
+
 def seeds_named(seeds: Iterable[int]) -> str:
     """Return ``seed 1`` or ``seeds 1, 2, 3``."""
     numbers = list(seeds)

@@ -11,6 +11,7 @@ from ablate.wording import (
     counted,
     format_duration,
     no_such,
+    rounded,
     seeds_named,
     suggest,
 )
@@ -75,3 +76,8 @@ def test_seeds_are_named_in_the_plural_where_there_are_several() -> None:
 )
 def test_durations_are_short(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+def test_a_rounded_number_has_no_exponent() -> None:
+    """As the MFLOPs per token of a big Transformer."""
+    assert [rounded(value, 3) for value in (1268.4, 381.4, 0.04567)] == ["1,270", "381", "0.0457"]

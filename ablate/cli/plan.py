@@ -9,7 +9,7 @@ import typer
 from ablate.cli import options
 from ablate.cli.guard import guarded
 from ablate.cli.output import console_of_output, echo_documents, print_rows, waiting
-from ablate.wording import format_duration
+from ablate.wording import format_duration, rounded
 
 if TYPE_CHECKING:
     from ablate.api import Plan
@@ -102,7 +102,7 @@ def print_plan(planned: Plan) -> None:
                 *names,
                 f"{approximately}{row.params:,}{delta}",
                 *([f"{published / 1e6:,.4g} M" if published else ""] if is_published else []),
-                f"{approximately}{row.flops_per_target_token / 1e6:,.3g}",
+                f"{approximately}{rounded(row.flops_per_target_token / 1e6, 3)}",
                 "?" if memory is None else f"{memory:,.0f}",
                 "?" if seconds is None else f"{is_guess}{format_duration(seconds)}",
                 f"{row.n_done} of {len(row.runs)}",

@@ -10,7 +10,7 @@ from typing import Any
 
 from ablate.analysis.power import MOST_SEEDS
 from ablate.config import BASELINE
-from ablate.wording import counted, format_duration
+from ablate.wording import counted, format_duration, rounded
 
 _WEIGHT_BYTES = 4  # on disk
 _LARGE_TEXT, _SECONDS_PER_MIB = 20, 0.45  # MiB; benchmarks/large_corpus.py
@@ -179,7 +179,7 @@ class Plan:
             about = "about" if n_sharing == 1 else "at most"
             lines.append(f"{about} {format_duration(left)} of training are left")
         device, spent = re.split("[: ]", self.device)[0], self.device_seconds
-        hours = "" if spent is None else f"{_rounded(spent / 3600, 3)} {device} hours, "
+        hours = "" if spent is None else f"{rounded(spent / 3600, 3)} {device} hours, "
         lines.append(f"all runs together: {hours}{self.weight_mib:,.0f} MiB of disk for weights")
         if self.text_mib >= _LARGE_TEXT:
             duration = format_duration(self.text_mib * _SECONDS_PER_MIB)
@@ -232,14 +232,10 @@ class Plan:
         return [
             f"a run's error is ± {power.sd:.2f} BLEU ({counted(power.df, 'degree')} of freedom): "
             f"with a probability of 80%, {power.n_seeds} seeds find "
-            f"{_rounded(power.detectable, 2)} BLEU{then}"
+            f"{rounded(power.detectable, 2)} BLEU{then}"
         ]
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain data."""
         totals = ("n_missing", "seconds_left", "device_seconds", "weight_mib")
         return {**asdict(self), **{name: getattr(self, name) for name in totals}}
-
-
-def _rounded(value: float, n_digits: int) -> str:
-    return f"{float(f'{value:.{n_digits}g}'):,g}"  # 130, and not 1.3e+02
