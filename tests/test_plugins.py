@@ -307,6 +307,10 @@ def test_a_plugin_is_listed_and_part_of_the_schema(mine: Path, ablate: Ablate) -
     [part] = json.loads(listed.stdout)
     digest = hashlib.sha256(mine.read_bytes()).hexdigest()
     assert part["origin"] == {"name": "mine.py", "sha256": digest}
+    Path("example.yaml").write_text(part["example"], encoding="utf-8")
+    with temporary_registrations():
+        [row] = config.load(Path("example.yaml")).rows
+        assert row.spec.model.position.name == "ramp"
     assert part["cost"]["params_added"] == 0
     assert part["options"][0]["meaning"] == "of the ramp."
     assert "from mine.py" in ablate("parts", "position").stdout

@@ -185,7 +185,8 @@ def _listing(
     path, slot = at or (None, None)
     choice, origin = _choice(entry), entry.origin
     cost = costs.of(entry, choice)
-    choices = {str(path): choice, **(cost.companion if cost else {})}
+    plugin = {"plugins": origin.name} if origin and origin.source else {}
+    choices = plugin | {str(path): choice, **(cost.companion if cost else {})}
     contract = next(base for base in entry.cls.__mro__ if "slot" in vars(base))
     home = ".".join(contract.__module__.split(".")[:3])  # the file or package of the slot
     about = inspect.getdoc(sys.modules[home]) or ""
@@ -248,7 +249,7 @@ def _choice(entry: Entry) -> str | dict[str, Any]:
 
 
 def _example(choices: Mapping[str, Any]) -> str:
-    """Return an experiment that makes some choices, by their dotted paths."""
+    """Return an experiment with these values, by their dotted paths."""
     experiment: dict[str, Any] = {}
     for path, choice in choices.items():
         *above, last = path.split(".")
