@@ -38,8 +38,7 @@ def overview(console: Console, listed: Sequence[PartListing]) -> None:
             console.print(Text("\noptions", style="bold"))
             console.print(_options(parts, is_stacked=console.is_terminal))
         console.print()
-    if any(part.cost or part.measured for part in listed):
-        console.print(Text(f"* marks a slot's default. {_legend(listed)}", style="dim"))
+    console.print(Text(f"* marks a slot's default. {_legend(listed)}".rstrip(), style="dim"))
 
 
 def details(console: Console, part: PartListing) -> None:

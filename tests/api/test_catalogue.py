@@ -278,6 +278,7 @@ def test_a_terminal_of_100_columns_is_wide_enough(all_parts: tuple[PartListing, 
 def test_a_slot_shows_every_option_with_its_meaning(slot: str, listed: Listed) -> None:
     of_slot = [part for part in listed.values() if part.slot == slot]
     text = printed(catalogue.overview, of_slot, width=100)
+    assert "* marks a slot's default." in text
     assert max(map(len, text.splitlines())) <= 100
     narrow = re.sub(r"\s", "", text)
     for part in of_slot:
