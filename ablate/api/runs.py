@@ -351,7 +351,8 @@ def _described(run: str, store: Store) -> str | None:
     wanted = row, int(seed)
     if wanted in records:
         return str(records[wanted]["hash"])
-    others = [each.run for each in _every_run(store, {}) if each.label == run]
+    label = f"{selection.whole.name}:{rest}"
+    others = [each.run for each in _every_run(store, {}) if each.label == label]
     is_described = is_known and wanted in map(key_of, described)
     if is_described and others and not file.is_relative_to(shipped.FOLDER):
         raise StoreError(
@@ -363,11 +364,15 @@ def _described(run: str, store: Store) -> str | None:
 
 
 def _file_of(name: str) -> Path | None:
-    """Return the file of an experiment by its name in records, with its context if it is in one."""
+    """Return the file of an experiment by its name in records, with its context if it is in one.
+
+    As in `Store.find`, the folder may be left out.
+    """
     whole, _, stem = name.rpartition("/")
     own = (Path(f"{name}.yaml"), Path("experiments", f"{name}.yaml"), Path(f"{stem}.yaml"))
-    is_found = (file for file in own if file.is_file() and experiment_name(file) == name)
-    file = next(is_found, shipped.find(name))
+    names = {file: experiment_name(file) for file in own if file.is_file()}
+    exact = next((file for file in names if names[file] == name), shipped.find(name))
+    file = exact or next((file for file in names if names[file].endswith(f"/{name}")), None)
     if file is None and whole and (file_of_all := _file_of(whole)):
         return config.contexts_of(file_of_all).get(stem)
     return file

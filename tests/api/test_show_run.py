@@ -83,6 +83,15 @@ def test_a_name_is_of_no_trial(path: Path) -> None:
     assert api.show_run("mine:none:1")["hash"] == none, "no file says otherwise"
 
 
+def test_the_folder_of_the_file_may_be_left_out(path: Path) -> None:
+    own = path.rename("mine.yaml")
+    finish(own, RESULTS, TRIAL, [1], ["none"])
+    with pytest.raises(StoreError, match=r"no run 'mine:none:1' as mine\.yaml describes it"):
+        api.show_run("mine:none:1")
+    finish(own, RESULTS)
+    assert api.show_run("mine:none:1")["hash"] == _hashes(own, [], 1)[1]
+
+
 def test_a_seed_that_the_file_does_not_have_is_found(path: Path) -> None:
     finish(path, RESULTS, (), [7])
     assert api.show_run("mine:none:7")["hash"] == _hashes(path, [], 7)[1]
