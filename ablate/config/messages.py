@@ -115,6 +115,8 @@ def unknown(key: str, known: Sequence[str], owner: str = "") -> str:
     """Return the sentence for an unknown key; ``owner`` is the part if it stands for an option."""
     if key == "<<":
         return "YAML 1.2 has no merge key; write out what it would add"
+    if ":" in key:
+        return "unknown option; is a space missing after its ':'?"
     head, dot, _ = key.partition(".")
     if dot and head in known:
         return f"dotted paths are for rows; here, write '{head}:' with the rest below it"
@@ -179,7 +181,10 @@ def _mistake(
         return Mistake(node.key, node.path, reason)
     if kinds & set(_EXCESS):
         return Mistake(node.key, path, str(details[0]["msg"]))
-    return Mistake(node.mark, path.removesuffix(".name"), sentence(details, node.value))
+    reason = sentence(details, node.value)
+    if kinds == {"model_type"} and (known := _known(tree, schema, steps)[0]):
+        reason = f"{reason}; known: {', '.join(known)}"
+    return Mistake(node.mark, path.removesuffix(".name"), reason)
 
 
 def sentence(details: Sequence[Any], value: Any) -> str:
