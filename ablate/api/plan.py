@@ -82,6 +82,8 @@ def plan(  # noqa: PLR0913 - one argument for every option of the command
     lookup = RunLookup(Store(Path(results)), precision, engine)
     chosen = select(path, overrides, seeds, only, lookup)
     check(chosen.whole)
+    if chosen.tuning is not None:
+        check(chosen.tuning.experiment)
     selection = at_look(chosen, lookup)
     check_devices(selection.whole, worker_slots)
     check_distinct(selection.whole, worker_slots[0])

@@ -121,6 +121,15 @@ def test_runs_whose_values_are_not_tuned_yet_take_weights_too(path: Path, tmp_pa
     assert [(row.n_missing, row.n_to_train) for row in rows] == [(4, 4), (4, 0)]
 
 
+def test_what_no_part_can_be_tuned_to_is_refused(path: Path, tmp_path: Path) -> None:
+    tune = "tune: {model.position: [rotary, none], seeds: [8]}\n"
+    path.write_text(f"{BASE}{tune}", encoding="utf-8")
+    with pytest.raises(
+        SpecError, match=r"small\.yaml:\d+:25: tune\.model\.position: rotary .* even"
+    ):
+        api.plan(path, device="cpu", results=tmp_path, overrides=["model.dims.d_k=3"])
+
+
 @pytest.mark.parametrize("command", [api.plan, api.gate, api.bless])
 def test_what_the_file_and_what_the_parts_refuse_come_together(
     tmp_path: Path, command: Callable[..., object]
