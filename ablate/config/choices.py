@@ -30,6 +30,11 @@ _NOT_TUNED = {
 _OF_TRAINING = ("tokenizer.dropout", "tokenizer.alpha")  # with the same tokens on dev
 
 
+def why_not_tuned(path: str) -> str | None:
+    """Return why the value at a path cannot be tuned; None if it can."""
+    return None if path in _OF_TRAINING else _NOT_TUNED.get(path.partition(".")[0])
+
+
 _Result = tuple[Row, Origin]
 _Known = set[tuple[Mark, str]]
 """Mistakes that have been reported."""
@@ -214,8 +219,7 @@ def _mistakes_of_tune(experiment: Experiment, tune: Tune) -> Iterator[Mistake]:
     via = experiment.match.via if experiment.match else None
     for path, axis in tune.axes.items():
         yield from _repeated(path, axis)
-        why = _NOT_TUNED.get(path.partition(".")[0])
-        if why and path not in _OF_TRAINING:
+        if why := why_not_tuned(path):
             yield Mistake(axis[0].key, f"tune.{path}", why)
         if via and _overlap(via, path):
             what = "is" if path == via else f"would undo {via},"

@@ -21,6 +21,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
+from ablate.config.choices import why_not_tuned
 from ablate.config.experiment import Layers, OneOf, PerSide, RunSpec, slot_of
 from ablate.config.files import CONTEXTS, SECTIONS, UNUSABLE_CONTEXT, UNUSABLE_NAME, VARYING
 from ablate.config.header import (
@@ -52,7 +53,7 @@ def schema() -> Schema:
     tune = {
         **_object(
             {
-                **axes,
+                **{path: axis for path, axis in axes.items() if not why_not_tuned(path)},
                 "seeds": _seeds(TuneKeys.model_fields["seeds"]),
                 "extend": _of_field(TuneKeys.model_fields["extend"]),
             }

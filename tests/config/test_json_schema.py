@@ -232,6 +232,17 @@ def test_they_agree_on_seeds_and_on_what_is_matched_and_tuned(tmp_path: Path) ->
     assert not disagreements(documents(), tmp_path)
 
 
+@pytest.mark.parametrize(
+    "axis",
+    [
+        *({"decoding": ["greedy"]}, {"decoding.size": [2]}, {"tokenizer": ["word"]}),
+        *({"tokenizer.vocab_size": [300]}, {"tokenizer.dropout": [0.1]}),
+    ],
+)
+def test_they_agree_on_what_can_be_tuned(axis: dict[str, Any], tmp_path: Path) -> None:
+    assert not disagreements(iter([{"tune": axis}]), tmp_path)
+
+
 def test_unknown_keys_are_refused_by_both(tmp_path: Path) -> None:
     assert not disagreements(iter([{"corpsu": "synthetic"}, {"seed": 1}, [], 3]), tmp_path)
 
