@@ -78,6 +78,7 @@ def with_match(experiment: Experiment, values: Mapping[str, int | None]) -> Expe
     """
     assert experiment.match is not None
     path, via = experiment.match.via, _via(experiment)
+    via = replace(via, key=via.start, path=f"match.via.{path}")  # the steps stand in its value
     mistakes: list[Mistake] = []
     results: dict[str, _Result] = {}
     for row in experiment.rows:

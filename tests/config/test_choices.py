@@ -78,6 +78,20 @@ def test_mistakes_are_located(tmp_path: Path, text: str, reason: str) -> None:
         load(tmp_path, f"{rows}{text}\n")
 
 
+@pytest.mark.parametrize("via", ["model.feed_forward.dff", "model.ff.d_ff", "nodel.d_ff"])
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_the_step_of_via_that_is_unknown_is_pointed_at(
+    tmp_path: Path, via: str, quote: str
+) -> None:
+    experiment = load(tmp_path, f"{ROWS}match: {{on: params, via: {quote}{via}{quote}}}\n")
+    with pytest.raises(config.MistakesError) as raised:
+        with_match(experiment, {"rms": 1})
+    (mistake,) = raised.value.mistakes
+    unknown = next(step for step in ("dff", "ff", "nodel") if step in via.split("."))
+    assert mistake.mark.excerpt[mistake.mark.column - 1 :].startswith(unknown)
+    assert mistake.path == f"match.via.{via.partition(unknown)[0]}{unknown}"
+
+
 def test_mistakes_of_rows_and_of_choices_come_together(tmp_path: Path) -> None:
     rows = "variants: {rms: {model.norm: rsm}, pre: {model.residual: pre}}\n"
     match = MATCH.replace("2%", "2%, rows: [rms, post]")
