@@ -168,6 +168,50 @@ def test_what_a_look_waits_for_is_said(experiment: Experiment) -> None:
     assert notes["next look"] == f"{waiting}; no other row gets more seeds before."
 
 
+def test_verdicts_stand_while_the_next_look_waits(experiment: Experiment) -> None:
+    made = records(experiment, offset)
+    made["heads_1", 4] = made_up.without_result("failed", "lost", "heads_1", 4)
+    actual, looks = table(experiment, made)
+    assert looks.n_looks == 1
+    assert actual.conclusion == (
+        "By BLEU on test, learned is worse than the baseline; 3 seeds cannot tell literal and "
+        "heads_1 from it."
+    )
+    waiting = "the look at 5 seeds waits for runs of heads_1 that failed"
+    assert made_up.notes(actual)["next look"].startswith(waiting)
+
+
+def test_what_is_said_of_a_row_stands_after_later_looks_without_it(experiment: Experiment) -> None:
+    made = records(experiment, offset)
+    for seed in experiment.seeds:
+        for row in ("baseline", "heads_1"):
+            made[row, seed]["files"] = {"model.safetensors": {"sha256": f"{seed}"}}
+        made["heads_1", seed]["test"] = made["baseline", seed]["test"]
+    actual, looks = table(experiment, made)
+    assert looks.decided["heads_1"] == 3
+    assert looks.n_looks > 1
+    text = "heads_1: trained to the last bit as baseline. "
+    assert made_up.notes(actual)["same weights"].startswith(text)
+
+
+def test_expected_runs_are_those_of_all_rows_that_stay_open(experiment: Experiment) -> None:
+    """And of the baseline, unless all are decided."""
+    looks = judge(experiment, up_to(records(experiment, offset), **dict.fromkeys(OFFSETS, 3)))
+    chances = []
+    for row in ("literal", "heads_1"):
+        each = looks.comparisons[BLEU].differences[row]
+        assert each.estimate is not None
+        assert each.standard_error is not None
+        band = experiment.negligible.bleu
+        known = each.estimate, each.standard_error, LOOKS, 3, len(OFFSETS) - 1, band
+        chances.append(sequential.chance(*known, later=5))
+    one, other = chances
+    assert 0 < one < 1
+    assert 0 < other < 1
+    n_expected = (8 - 5) * (1 - one * other + 1 - one + 1 - other)
+    assert looks.n_expected == pytest.approx(n_expected)
+
+
 def test_rows_beside_a_baseline_that_has_not_learned_are_given_up(experiment: Experiment) -> None:
     made = made_up.records(experiment)
     for (row, seed), record in made.items():
