@@ -145,6 +145,19 @@ def test_a_footnote_says_what_the_loss_tells_and_the_conclusion_counts_no_seed_t
     assert actual.startswith(f"By BLEU on test, the runs that are done {unknown}")
 
 
+def test_a_footnote_says_what_the_loss_tells_where_bleu_does_not(
+    experiment: Experiment, records: made_up.Records
+) -> None:
+    _shift(records, learned=-2.5, literal=1.4, heads_1=0.0)
+    for row, seed in records:
+        nll = records["baseline", seed]["test"]["test"]["nll"]
+        more = {"baseline": 0.0, "heads_1": 0.001 * seed}.get(row, 0.3)
+        records[row, seed]["test"]["test"]["nll"] = nll + more
+    table = tabulate(experiment, records)
+    assert texts(table, "verdict")[1:] == ["worse", "better", "no difference"]
+    assert notes(table)["by NLL"].startswith("literal is worse, by intervals that hold")
+
+
 def test_rows_with_weights_in_common_are_named_and_a_twin_of_the_baseline_is_the_same(
     experiment: Experiment, records: made_up.Records
 ) -> None:
