@@ -64,3 +64,13 @@ def test_what_had_hardly_learned_before_is_not_said_to_be_no_different(
     after = [value + gain for value, gain in zip(before, gains, strict=True)]
     bleu = compared_in("test.test.bleu", before, after)
     assert bleu.outcome(bleu.rows[0], "test.test.bleu") == verdict
+
+
+@pytest.mark.parametrize(("gain", "bleu", "nll"), [(3, "better", "worse"), (-3, "worse", "better")])
+def test_a_verdict_says_what_a_row_has_come_to(gain: int, bleu: str, nll: str) -> None:
+    before, after = (40.0, 40.2, 40.1), (40.0 + gain, 40.21 + gain, 40.09 + gain)
+    compared = compared_in("test.test.bleu", before, after)
+    assert compared.outcome(compared.rows[0], "test.test.bleu") == bleu
+    assert compared.table().conclusion == f"By BLEU on test, a: {bleu} after than before."
+    of_loss = compared_in(NLL, before, after)
+    assert of_loss.outcome(of_loss.rows[0], NLL) == nll
