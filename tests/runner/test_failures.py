@@ -176,3 +176,10 @@ def test_what_is_fresh_begins_anew_once(failure: Failure, task: MakeTask) -> Non
         again = retry(TaskOutcome(job, failure, "", True, largest_batch=largest_batch))
         assert again is not None
         assert again.task.fresh == (largest_batch is None)
+
+
+def test_what_is_fresh_is_not_the_stored_run_of_the_eager_engine(task: MakeTask) -> None:
+    job = task("row", engine="compile", eager_key="eager", fresh=True)
+    again = retry(TaskOutcome(job, "engine", "no luck", largest_batch=2))
+    assert again is not None
+    assert (again.task.key, again.task.fresh) == ("eager", True)
