@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,10 @@ from typing import Any
 import pytest
 
 from ablate import api
+from ablate.errors import DetachedError
+from ablate.runner.backends.local import Local
+from ablate.runner.devices import Device
+from ablate.runner.task import TaskGroup
 from tests.made_up_runs import EXPERIMENT, finished
 
 
@@ -33,3 +38,19 @@ def test_a_file_that_is_edited_during_the_runs_belongs_to_the_next_call(
     assert outcome.exit_status == 0
     assert outcome.experiment.seeds == (1, 2)
     assert (tmp_path / "results" / tmp_path.name / "pe" / "table.md").is_file()
+
+
+def test_fresh_repeats_the_rows_that_are_asked_for(tmp_path: Path) -> None:
+    """And not the baseline, which is only in the same table."""
+    submitted: list[tuple[str, int]] = []
+
+    class Leaving(Local):
+        def detach(self, work: Sequence[Sequence[TaskGroup]]) -> None:
+            tasks = [task for groups in work for group in groups for task in group]
+            submitted.extend((task.variant, int(task.spec["seed"])) for task in tasks)
+            raise DetachedError("submitted")
+
+    given = options(tmp_path, backend=Leaving([Device("cpu")]), fresh=True)
+    with pytest.raises(DetachedError):
+        api.run(finished(tmp_path), given, only=["none"])
+    assert submitted == [("none", 1), ("none", 2)]
