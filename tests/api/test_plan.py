@@ -114,6 +114,17 @@ def test_a_missing_run_takes_the_weights_of_any_that_is_done(path: Path, tmp_pat
     assert n_to_train("beam") == [0]
 
 
+def test_runs_that_take_weights_cost_no_training(path: Path, tmp_path: Path) -> None:
+    path.write_text(BEAM, encoding="utf-8")
+    plan = api.plan(path, device="cpu", results=tmp_path)
+    baseline, beam = plan.rows
+    for seconds in (None, 60.0):  # whether the row has been probed or not
+        rows = replace(baseline, seconds_per_run=60.0), replace(beam, seconds_per_run=seconds)
+        assert replace(plan, rows=rows).device_seconds == 120
+    assert plan.weight_mib == pytest.approx(2 * 4 * baseline.params / 2**20)
+    assert any(line.startswith("2 of the runs differ from another") for line in plan.remarks())
+
+
 def test_runs_whose_values_are_not_tuned_yet_take_weights_too(path: Path, tmp_path: Path) -> None:
     tune = "tune: {training.schedule.lr: [1e-3, 2e-3], seeds: [8]}\n"
     path.write_text(f"{BEAM}{tune}", encoding="utf-8")
