@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from ablate import api, config
 from ablate.analysis.power import detectable, seeds_for
-from ablate.analysis.sequential import chance
+from ablate.analysis.sequential import chance, levels
 from ablate.api.looks import at_look, with_early_runs
 from ablate.api.selection import RunLookup, Selection, key_of, select
 from ablate.cli.app import app
@@ -126,6 +126,15 @@ def test_a_plan_says_what_its_seeds_can_find(tmp_path: Path) -> None:
     assert "2 seeds find 130 BLEU" in " ".join(large.remarks())
     rows = tuple(replace(row, seconds_per_run=3.6e6) for row in plan.rows)
     assert "all runs together: 6,000 cpu hours" in " ".join(replace(plan, rows=rows).remarks())
+
+
+def test_what_a_plan_of_looks_can_find_is_by_the_intervals_of_the_last(file: Path) -> None:
+    made_up_runs.finish(file, file.parent / "results", seeds=(1, 2))
+    power = api.plan(file, results=file.parent / "results").power
+    assert power is not None
+    assert power.n_seeds == 6
+    level = levels((2, 4, 6), 2)[-1]
+    assert power.detectable == pytest.approx(detectable(power.sd, 2, 6, level))
 
 
 def test_seeds_of_a_table_and_of_a_command_have_no_looks(file: Path) -> None:
