@@ -365,6 +365,26 @@ def test_a_commit_without_values_by_seed_has_means(repository: Path) -> None:
     assert shifts[2].estimate == pytest.approx(1.8)
 
 
+def test_rows_that_diverged_have_no_interval_in_tables_either(
+    repository: Path, spec: Path, after: Path
+) -> None:
+    def diverge(record: dict[str, Any]) -> None:
+        if record["seed"] == 3:
+            record.update(status="diverged", test={}, dev={})
+
+    change(after, "rms", diverge)
+    write_tables(api.report(spec, results=after).table, repository / "pe")
+    _git(repository, "add", ".")
+    _git(repository, "commit", "-qm", "diverged")
+    _git(repository, "rm", "-q", "pe/seeds.csv")
+    _git(repository, "commit", "-qm", "means")
+    for commit in ("HEAD~1", "HEAD"):
+        row = api.compare("pe@HEAD~2", f"pe@{commit}", results=repository).rows[2]
+        assert row.outcomes == ({"done": 3}, {"done": 2, "diverged": 1})
+        assert row.samples["test.test.bleu"][1].n == 2
+        assert row.shifts == {}
+
+
 def test_refusals_say_what_to_do(
     repository: Path, before: Path, spec: Path, tmp_path: Path
 ) -> None:
