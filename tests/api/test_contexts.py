@@ -34,7 +34,7 @@ from ablate.report.figures import draw_contexts
 from ablate.report.layout import Layout
 from ablate.report.looks import Looks
 from ablate.report.table import Contexts, Footnote, Table
-from ablate.report.values import NOTHING, interval_text, number, row_names, signed
+from ablate.report.values import MINUS, NOTHING, interval_text, number, row_names, signed
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device
 from ablate.runner.task import TaskGroup
@@ -231,6 +231,8 @@ def test_the_sentence_names_what_changes_with_size(spec: Path) -> None:
         return conclusion(["none", "rms"], results, changed)
 
     assert f"{sentence}none by +2.5 and rms by +2.5 BLEU" in concluded(2.5, half=2.0)
+    falls = f"{MINUS}2.5"
+    assert f"{sentence}none by {falls} and rms by {falls} BLEU" in concluded(-2.5, half=2.0)
     assert sentence not in concluded(0.1, half=0.05)
 
 
@@ -246,6 +248,7 @@ def test_a_context_without_verdicts_or_numbers(tmp_path: Path) -> None:
         NOTHING
     }
     assert table.column("over.bleu.mean")[1].text != NOTHING
+    assert re.search(r"rms is [^;]* in narrow and wide[;.]", table.conclusion)
 
 
 def test_the_baseline_alone_has_nothing_to_compare_in_any_context(spec: Path) -> None:
