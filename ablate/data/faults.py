@@ -70,11 +70,11 @@ def faults(text: CorpusText) -> list[Fault]:
     result += languages.faults("train", train)
     in_dev = _plain_keys(text.dev)
     for name, split in {"dev": text.dev, **text.tests}.items():
-        _, keys, same = _scanned(split)
+        keys, (_, _, same) = _plain_keys(split), _scanned(split)
         result += _in_train(name, keys, plain)
         if name != "dev":
-            rows = _numbers(np.isin(keys, in_dev))
-            result += _fault("test_in_dev", name, len(rows), len(keys), "are in the dev set", rows)
+            rows = _numbers(np.isin(keys, in_dev).any(axis=0))
+            result += _fault("test_in_dev", name, len(rows), len(split), "are in the dev set", rows)
             if not text.is_tokenised:
                 result += _in_tokens(name, split.tgt)
             if bleu_tokenizer(text.tgt) == "13a":
@@ -86,7 +86,8 @@ def faults(text: CorpusText) -> list[Fault]:
 
 def overlap(text: CorpusText) -> set[int]:
     """Return the rows of training pairs that are in another split, but for case and punctuation."""
-    others = np.concatenate([_plain_keys(split) for split in (text.dev, *text.tests.values())])
+    splits = text.dev, *text.tests.values()
+    others = np.concatenate([_plain_keys(split).ravel() for split in splits])
     return set(np.flatnonzero(np.isin(_plain_keys(text.train), others)).tolist())
 
 
@@ -116,6 +117,8 @@ def _lasting_key(src: str, tgt: str) -> int:
 
 
 def _in_train(name: str, keys: Keys, train: Keys) -> list[Fault]:
+    reference = np.isin(keys, train).argmax(axis=0)  # the first by which a pair is in the training
+    keys = keys[reference, np.arange(len(reference))]
     numbers = _numbers(np.isin(keys, train))
     rows = _numbers(np.isin(train, keys))
     first = {int(train[row - 1]): row for row in reversed(rows)}
@@ -244,7 +247,8 @@ def _scanned(split: Bitext) -> tuple[Keys, Keys, list[int]]:
 
 
 def _plain_keys(split: Bitext) -> Keys:
-    return _scanned(split)[1]
+    """Return the second key of each source with each of R references, (R, N)."""
+    return np.stack([_scanned(Bitext(split.src, tgt))[1] for tgt in split.references])
 
 
 class _Letters(dict[int, int]):

@@ -199,6 +199,23 @@ def test_what_is_in_another_split_is_dropped_by_row() -> None:
     assert overlap(replace(changed, tests=tests)) == set(range(N_TRAIN, N_TRAIN + N_TEST))
 
 
+@pytest.mark.parametrize(("split", "fault"), [("train", "test_in_train"), ("dev", "test_in_dev")])
+def test_a_pair_of_any_reference_is_a_pair_of_the_test(split: str, fault: str) -> None:
+    sound = text()
+    news = sound.tests["news"]
+    others = [" ".join(reversed(tgt.split())) for tgt in news.tgt]
+    whole = replace(news, more=(others,))
+    assert faults(replace(sound, tests={"news": whole})) == []
+    part = getattr(sound, split)
+    longer = Bitext((*part.src, *news.src), (*part.tgt, *others))
+    leaky = replace(sound, tests={"news": whole}, **{split: longer})
+    (found,) = faults(leaky)
+    assert (found.name, found.split, found.is_error) == (fault, "news", True)
+    if split == "train":
+        assert "(pairs 1 is 2001, 2 is 2002, 3 is 2003, ...)" in found.text
+        assert overlap(leaky) == set(range(N_TRAIN, N_TRAIN + N_TEST))
+
+
 def test_pairs_that_differ_in_vowel_signs_alone_are_others() -> None:
     def boy_and_girl(splits: dict[str, Pairs]) -> None:
         splits["train"].append(("लड़का खाता है", "मुलगा खातो"))
