@@ -267,14 +267,16 @@ def budget(
 def lacks_speed(task: Task, store: Store, device: Device) -> bool:
     """Return whether a record lacks the latest speed that the same machine has measured.
 
-    It may have been measured for another experiment with this run, or for the tuning of this one.
+    It may have been measured for another experiment with this run, or for the tuning of this one;
+    and the record may have been written between two of its rounds.
     """
     record, probe = store.load(task.key), store.load_probe(task.probe)
     if record is None or record["status"] != "done" or probe is None:
         return False
     speed = record.get("speed")
-    sessions = {speed.get("session", ""), *speed.get("earlier", {})} if speed else set()
-    return probe.get("session", "") not in sessions and other_machine(record, device) is None
+    rounds = speed_sessions(speed).get(probe.get("session", ""))
+    has_latest = speed is not None and rounds == probe.get("rounds")
+    return not has_latest and other_machine(record, device) is None
 
 
 def add_speeds(tasks: Iterable[Task], store: Store, device: Device) -> None:

@@ -211,6 +211,18 @@ def test_new_speeds_replace_those_of_earlier_sessions(store: Store, task: MakeTa
     assert speed_of(run, store) == {**MEASURED, **now}
 
 
+def test_a_record_gets_the_rounds_that_followed_it(store: Store, task: MakeTask) -> None:
+    """Jobs of a cluster train while another one measures, and so do calls in two terminals."""
+    first, all_of_them = ({name: [1.0, 2.0, 4.0][:n] for name in MEASURED} for n in (1, 3))
+    now = {**MEASURED, "session": "now"}
+    run = saved(task("row", key="0123456789abcdef"), store, speed={**now, "rounds": first})
+    store.save_probe(run.probe, {**now, "rounds": all_of_them})
+    assert lacks_speed(run, store, CPU)
+    add_speeds([run], store, CPU)
+    assert speed_of(run, store)["rounds"] == all_of_them
+    assert not lacks_speed(run, store, CPU)
+
+
 def test_a_probe_is_named_after_what_speed_depends_on() -> None:
     """Not the seed; the content of a corpus of files, but of no other; engine and precision."""
 
