@@ -290,6 +290,8 @@ def _columns(results: Results) -> Iterator[Footnote]:
             "tokenizers differ, so that losses are compared in bits per character of the "
             "references and not per token"
         )
+        if TRAIN_SPEED in known:
+            texts.append("train counts the target tokens of each row's own tokenizer")
     if zeros := columns.sets_of_zeros(results):
         texts.append(f"BLEU on {and_list(zeros)} is 0 in all rows (in the CSV and the JSON)")
     if texts:
