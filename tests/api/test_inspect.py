@@ -120,6 +120,8 @@ def test_every_head_is_a_panel_and_every_weight_a_number(tmp_path: Path) -> None
     assert [title for title in titles if title] == [f"head {n}" for n in range(5)]
     figure = drawing.figure
     assert (figure.get_supylabel(), figure.get_supxlabel()) == ("query", "key")
+    has_keys = [bool(axes.get_xticklabels()) for axes in figure.axes[:5]]
+    assert has_keys == [False, True, True, True, True], "the lowest panel of each column has them"
     files = drawing.save(tmp_path)
     names = [f"attention.cross.1.{kind}" for kind in ("svg", "png", "csv")]
     assert [file.name for file in files] == names

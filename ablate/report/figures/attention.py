@@ -47,7 +47,7 @@ def draw_attention(each: AttentionMap) -> Drawing:
             axes.set_title(f"head {head}", loc="left", fontsize=8, color=INK)
             axes.set_xticks(range(n_keys), each.keys, rotation=90, fontsize=6)
             axes.set_yticks(range(n_queries), each.queries, fontsize=6)
-            axes.tick_params(length=0)
+            axes.tick_params(length=0, labelbottom=head + n_columns >= n_heads)
         figure.colorbar(image, ax=panels, shrink=0.8, pad=0.01).ax.tick_params(labelsize=6)
         figure.suptitle(title, x=0.01, ha="left", fontsize=9, color=INK)
         figure.supylabel("query", size=7, color=SOFT)
