@@ -73,7 +73,7 @@ def faults(text: CorpusText) -> list[Fault]:
         keys, (_, _, same) = _plain_keys(split), _scanned(split)
         result += _in_train(name, keys, plain)
         if name != "dev":
-            rows = _numbers(np.isin(keys, in_dev).any(axis=0))
+            rows = _numbers(np.any(np.isin(keys, in_dev), axis=0))
             result += _fault("test_in_dev", name, len(rows), len(split), "are in the dev set", rows)
             if not text.is_tokenised:
                 result += _in_tokens(name, split.tgt)

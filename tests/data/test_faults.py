@@ -208,11 +208,12 @@ def test_a_pair_of_any_reference_is_a_pair_of_the_test(split: str, fault: str) -
     assert faults(replace(sound, tests={"news": whole})) == []
     part = getattr(sound, split)
     longer = Bitext((*part.src, *news.src), (*part.tgt, *others))
-    leaky = replace(sound, tests={"news": whole}, **{split: longer})
-    (found,) = faults(leaky)
-    assert (found.name, found.split, found.is_error) == (fault, "news", True)
+    leaky = replace(sound, tests={"news": whole})
+    leaky = replace(leaky, train=longer) if split == "train" else replace(leaky, dev=longer)
+    (leak,) = faults(leaky)
+    assert (leak.name, leak.split, leak.is_error) == (fault, "news", True)
     if split == "train":
-        assert "(pairs 1 is 2001, 2 is 2002, 3 is 2003, ...)" in found.text
+        assert "(pairs 1 is 2001, 2 is 2002, 3 is 2003, ...)" in leak.text
         assert overlap(leaky) == set(range(N_TRAIN, N_TRAIN + N_TEST))
 
 
