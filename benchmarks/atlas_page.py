@@ -1,7 +1,6 @@
 """Write docs/atlas.md: what each part is worth on the invented language and on real text.
 
-    ablate report multi30k/atlas --seeds 101,102 --results FOLDER \
-        --output results/multi30k/atlas/seeds_101_102.csv
+    ablate run atlas && ablate run multi30k/atlas && ablate run multi30k/atlas_fr
     python benchmarks/atlas_page.py
 
 Reads the tables under results/ that `CORPORA` names. A row that an experiment has not finished has
@@ -33,9 +32,10 @@ CORPORA = {
     "invented": ("atlas", "table.csv", "an invented language, 500 steps, 5 seeds"),
     "en-de": (
         "multi30k/atlas",
-        "seeds_101_102.csv",
-        "Multi30k from English to German, 4,000 steps in bf16, two seeds",
+        "table.csv",
+        "Multi30k from English to German, 4,000 steps in bf16, two seeds, a third of open rows",
     ),
+    "en-fr": ("multi30k/atlas_fr", "table.csv", "the same to French, for some of the rows"),
 }
 """The experiment of each column, its table, and what its runs are."""
 COSTS = ("params.total.mean", "flops.train.mean")
