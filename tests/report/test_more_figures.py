@@ -144,6 +144,27 @@ def test_a_diverged_row_is_in_words_and_leaves_the_others_their_axis(
     assert max(widths.values()) < 2 * widths[0]
 
 
+def test_a_row_with_a_far_wider_interval_leaves_the_others_their_axis(
+    experiment: Experiment, records: made_up.Records, tmp_path: Path
+) -> None:
+    for seed, bleu_score in ((1, 5.0), (2, 30.0), (3, 70.0)):
+        record = records["learned", seed]
+        assert record is not None
+        record["test"]["test"]["bleu"] = bleu_score
+    drawing = draw_differences(Results.of(experiment, records, {}))
+    assert drawing is not None
+    by_row = {each["row"]: each for each in drawing.numbers if each["metric"].endswith("bleu")}
+    wide = by_row.pop("learned")
+    low, high = drawing.figure.axes[0].get_xlim()
+    assert wide["simultaneous.low"] < low < high < wide["simultaneous.high"]
+    for each in by_row.values():
+        assert low < each["simultaneous.low"] < each["simultaneous.high"] < high
+    points = [float(pair.split(":")[1]) for pair in wide["seeds"].split()]
+    assert low < min(points) < max(points) < high
+    words = texts(saved(drawing, tmp_path)[0]).replace("\n", " ")
+    assert "an interval that reaches the edge goes on" in words
+
+
 def test_beside_a_diverged_baseline_there_are_seeds_alone(
     experiment: Experiment, records: made_up.Records
 ) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median_low
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -34,7 +35,9 @@ _LEGEND = (
 
 
 _OF_LOOKS = "; fainter, from above: at earlier looks"
+_CUT = "; an interval that reaches the edge goes on"
 _STEP = 0.09  # between the intervals of two looks, in rows
+_WIDEST = 20  # times the median; a wider interval would make all others too small to see
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,8 @@ def draw_differences(results: Results) -> Drawing | None:
         for panel, (metric, lines) in zip(axes, panels.items(), strict=True):
             _panel(panel, results, metric, lines, names)
         has_looks = any(line.earlier for lines in panels.values() for line in lines)
-        add_legend(figure, _LEGEND + (_OF_LOOKS if has_looks else ""))
+        is_cut = any(map(_limits, panels.values()))
+        add_legend(figure, _LEGEND + _OF_LOOKS * has_looks + _CUT * is_cut)
         return Drawing("differences", _TITLE, figure, numbers)
 
 
@@ -111,10 +115,32 @@ def _panel(axes: Axes, results: Results, metric: str, lines: list[_Line], names:
             _draw(axes, known[name], y, has_mark=not remark)
         if remark or name not in known:
             style.write_at_0(axes, y, remark or "no result")
+    if limits := _limits(lines):
+        axes.set_xlim(*limits)
     what = {"bleu": "BLEU", "nll": "test NLL, nats per token"}.get(kind, "bits per character")
     better = "right" if higher_is_better(metric) else "left"
     axes.set_xlabel("row minus baseline", fontsize=8, color=style.SOFT)
     axes.set_title(f"{what} ({better} is better)", loc="left", fontsize=9, color=style.INK)
+
+
+def _limits(lines: Sequence[_Line]) -> tuple[float, float] | None:
+    """Return the ends of an axis that cuts intervals much wider than most; None if none is.
+
+    A row that is judged by its own two seeds has one of thousands of BLEU.
+    """
+    of_lines = [[line.difference.simultaneous, *line.earlier.values()] for line in lines]
+    intervals = [each for of_line in of_lines for each in of_line if each and each.high > each.low]
+    if not intervals:
+        return None
+    most = _WIDEST * median_low(each.high - each.low for each in intervals)
+    whole = [each for each in intervals if each.high - each.low <= most]
+    if len(whole) == len(intervals):
+        return None
+    points = [x for line in lines for x in (line.difference.estimate or 0.0, *line.seeds.values())]
+    points += [0.0, *(end for each in whole for end in (each.low, each.high))]
+    low, high = min(points), max(points)
+    margin = 0.05 * (high - low)
+    return low - margin, high + margin
 
 
 def _draw(axes: Axes, line: _Line, y: float, *, has_mark: bool) -> None:
