@@ -127,14 +127,35 @@ def gate(
         Path(junit).unlink(missing_ok=True)  # of an earlier gate; this one may end in an error
     if contexts := config.contexts_of(path, options.overrides):
         return _gate_in_contexts(path, contexts, Path(reference), options, junit, is_stored)
-    experiment, file = load(path, options.overrides), read(Path(reference))
+    gated = _judge(_prepare(path, Path(reference), options), options, is_stored=is_stored)
+    return _reported(gated, junit)
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """An experiment, the reference that judges it, and the seeds of the gate."""
+
+    experiment: Experiment
+    file: ReferenceFile
+    seeds: tuple[int, ...]
+
+
+def _prepare(path: Path | str, reference: Path, options: RunOptions) -> _Prepared:
+    """Read both files; raise a `SpecError` if they do not fit, or cannot have the seeds."""
+    experiment, file = load(path, options.overrides), read(reference)
     file.refuse(flaws=file.reference.flaws(), rows=[row.name for row in experiment.rows])
     of_tuning = experiment.tune.seeds if experiment.tune else ()
     seeds = file.reference.seeds_to_judge(
         _seeds(experiment, options), options.seeds is not None, of_tuning
     )
+    return _Prepared(experiment, file, seeds)
+
+
+def _judge(prepared: _Prepared, options: RunOptions, *, is_stored: bool) -> Gated:
+    """Make the missing runs and judge them all."""
+    file, seeds = prepared.file, prepared.seeds
     needed = file.reference.runs_to_judge(seeds)
-    with open_runs(experiment, options, is_stored=is_stored) as runs:
+    with open_runs(prepared.experiment, options, is_stored=is_stored) as runs:
         records = runs.load(needed)
         records |= runs.train(needed - records.keys())
     file.refuse(records=records)
@@ -146,9 +167,7 @@ def gate(
         *remarks(blessed, runs.experiment, records, Fingerprints().of),
         *_made_otherwise(records, is_stored=is_stored),
     )
-    if junit is not None:
-        write_whole(Path(junit), junit_xml(experiment.name, verdicts, about))
-    return Gated(experiment.name, verdicts, about)
+    return Gated(prepared.experiment.name, verdicts, about)
 
 
 def _gate_in_contexts(
@@ -160,10 +179,11 @@ def _gate_in_contexts(
     is_stored: bool,
 ) -> Gated:
     """Judge each context by its own reference; the gate passes if all do."""
-    gated = {
-        name: gate(each, reference_of(reference, name), options, is_stored=is_stored)
+    prepared = {  # all of them before anything is trained
+        name: _prepare(each, reference_of(reference, name), options)
         for name, each in contexts.items()
     }
+    gated = {name: _judge(each, options, is_stored=is_stored) for name, each in prepared.items()}
     verdicts = tuple(
         replace(each, check=f"{name}: {each.check}")
         for name, of_context in gated.items()
@@ -171,9 +191,14 @@ def _gate_in_contexts(
     )
     about = tuple(f"{name}: {each}" for name, one in gated.items() for each in one.remarks)
     whole = config.load(path, options.overrides).name
+    return _reported(Gated(whole, verdicts, about), junit)
+
+
+def _reported(gated: Gated, junit: Path | str | None) -> Gated:
+    """Write the verdicts of a gate as JUnit XML, if that is requested; return them."""
     if junit is not None:
-        write_whole(Path(junit), junit_xml(whole, verdicts, about))
-    return Gated(whole, verdicts, about)
+        write_whole(Path(junit), junit_xml(gated.experiment, gated.verdicts, gated.remarks))
+    return gated
 
 
 def reference_of(reference: Path, context: str) -> Path:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from ablate import api
 from ablate.api import Blessed, Gated, RunOptions, completion
 from ablate.api.gate import LooseningError
-from ablate.api.gate_runs import StaleRecordError
+from ablate.api.gate_runs import GateRuns, StaleRecordError
 from ablate.api.selection import Records, RunLookup, Selection, stored
 from ablate.cli.app import app
 from ablate.cli.gate import default_reference
@@ -357,6 +357,17 @@ def test_contexts_that_were_blessed_are_reported_though_the_next_is_refused(
     result = CliRunner().invoke(app, ["gate", str(spec), "--bless"])
     assert result.exit_code == 2
     assert result.stdout == "bleu: 30 before\npe-a.reference.yaml is blessed: bleu\n"
+
+
+def test_nothing_is_trained_unless_each_context_has_its_reference(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.bless()
+    bench.reference.rename(bench.reference.with_name("reference-a.yaml"))
+    bench.spec.write_text(f"{EXPERIMENT}contexts: {{a: {{}}, b: {{model.norm: rms}}}}\n")
+    monkeypatch.setattr(GateRuns, "train", lambda *_: pytest.fail("a was trained"))
+    with pytest.raises(SpecError, match=r"reference-b\.yaml"):
+        bench.gate(is_stored=False)
 
 
 def test_a_context_takes_the_checks_of_all_and_not_what_blessed_them(
