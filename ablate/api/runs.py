@@ -93,9 +93,9 @@ def runs(
         results: the folder of results.
         specs: experiment files.
         statuses: only runs with one of `STATUSES`; all by default.
-        labels: only runs of ``experiment``, ``experiment:row`` or ``experiment:row:seed``, or,
-            where a label is none of these, those whose hash begins so; all by default. A label that
-            fits none is a remark on standard error.
+        labels: only runs of ``experiment`` in each of its contexts, ``experiment:row`` or
+            ``experiment:row:seed``, or, where a label is none of these, those whose hash begins so;
+            all by default. A label that fits none is a remark on standard error.
     """
     unknown = next((status for status in statuses if status not in STATUSES), None)
     if unknown is not None:
@@ -302,6 +302,7 @@ def _labelled(
             run.run
             for run in every_run
             if label in (run.experiment, f"{run.experiment}:{run.row}", run.label)
+            or (run.experiment or "").startswith(f"{label}/")
         }
         fitting = fitting or {run.run for run in every_run if label and run.run.startswith(label)}
         chosen |= fitting

@@ -232,6 +232,13 @@ def test_garbage_is_not_known_without_the_content_of_the_corpus(
         api.collect_garbage(tmp_path / "results", [spec])
 
 
+def test_an_experiment_with_contexts_names_the_runs_of_each(tmp_path: Path) -> None:
+    for key, experiment in ("a" * 16, "size/wide"), ("b" * 16, "size/deep"), ("c" * 16, "sizes"):
+        _store(tmp_path, key, experiment=experiment, variant="none", seed=1)
+    of_size = api.runs(tmp_path, labels=["size"])
+    assert [run.experiment for run in of_size] == ["size/deep", "size/wide"]
+
+
 @pytest.mark.parametrize("label", ["e1", "e1:none", "e1:none:1"])
 def test_a_name_takes_no_run_by_its_hash(label: str, tmp_path: Path) -> None:
     named, hashed = "a" * 16, "e1" + "0" * 14
