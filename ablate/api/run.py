@@ -21,10 +21,11 @@ from ablate.errors import DetachedError, RunError, StoreError
 from ablate.hashing import sha256_of_text
 from ablate.runner.provenance import stale_remarks
 from ablate.store import is_finished, write_whole
+from ablate.version import __version__
 from ablate.wording import counted
 
 _FIGURES = ".figures"
-"""The file with a digest of what the figures beside it show."""
+"""The file with a digest of what the figures beside it show, and their names."""
 
 
 def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] = ()) -> Outcome:
@@ -114,16 +115,17 @@ def _write(table: reporting.Table, folder: Path, *, with_figures: bool, is_new: 
         records = [[*run, record] for run, record in table.details.records.items()]
         experiment = table.details.experiment
         terms = experiment.negligible.model_dump(), experiment.looks
-        content = sha256_of_text(json.dumps([records, *terms], sort_keys=True))
+        content = sha256_of_text(json.dumps([__version__, records, *terms], sort_keys=True))
     try:
         reporting.write_tables(table, folder)
-        if with_figures and (is_new or not drawn.is_file() or drawn.read_text("utf-8") != content):
+        before = drawn.read_text("utf-8").splitlines() if drawn.is_file() else []
+        if with_figures and (is_new or before[:1] != [content]):
             from ablate.report import figures  # slow to import, and seldom needed
 
-            for drawing in figures.drawings(table):
-                drawing.save(folder)
-            if content:
-                write_whole(drawn, content)
+            files = [file.name for each in figures.drawings(table) for file in each.save(folder)]
+            for name in set(before[1:]).difference(files):  # what the numbers no longer show
+                (folder / Path(name).name).unlink(missing_ok=True)
+            write_whole(drawn, "\n".join([content, *files]))
     except (StoreError, OSError) as error:
         print_remark(f"the table is printed, but not kept: {error}")
         return False

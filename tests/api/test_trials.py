@@ -7,10 +7,12 @@ import io
 import json
 import os
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from shutil import copytree
 
 import pytest
+from matplotlib.figure import Figure
 
 from ablate import api
 from ablate.config import shipped
@@ -108,6 +110,28 @@ def test_figures_are_of_the_table_and_drawn_anew_when_it_shows_other_numbers(
     store.save({**record, "speed": {**record["speed"], "train_tokens_per_second": 9.0}})
     run(path, figures=True)
     assert drawn == [6, 8, 6, 6]
+
+
+@pytest.mark.figures
+def test_a_figure_goes_when_the_numbers_no_longer_have_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [["costs", "curves"], ["costs"]]
+
+    def drawings(_: Table) -> list[Drawing]:
+        return [Drawing(name, name, Figure(), []) for name in names.pop(0)]
+
+    monkeypatch.setattr(figures, "drawings", drawings)
+    finish(path, Path("results"))
+    folder = Path("results/pe")
+    run(path, figures=True)
+    (folder / "own.svg").write_text("ours", encoding="utf-8")
+    monkeypatch.setattr(import_module("ablate.api.run"), "__version__", "9.0")  # which draws anew
+    run(path, figures=True)
+    left = {file.name for file in folder.iterdir()}
+    assert {f"costs.{kind}" for kind in ("svg", "png", "csv")} <= left
+    assert "own.svg" in left
+    assert not any(name.startswith("curves") for name in left)
 
 
 def test_every_text_says_what_a_trial_leaves_out(path: Path) -> None:
