@@ -86,7 +86,7 @@ def simulated(line: Line, n: int, seed: int) -> Line:
     mean, prediction, trend = (held / n).tolist()
     known = prediction if size > 2 else None
     error = math.sqrt(0.95 * 0.05 / n)
-    return Line(size, line.tau, line.unequal, mean, known, trend, error)
+    return replace(line, mean=mean, prediction=known, trend=trend, error=error)
 
 
 def simulated_looks(line: Line, n: int, seed: int) -> Line:

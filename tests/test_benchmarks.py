@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+import contexts
 import decoding_speed
 import parts_cost
 import pytest
@@ -97,3 +98,9 @@ def test_translations_of_a_race_are_scored_by_the_first_sentences() -> None:
     assert entry.rounds == [{"seconds": 2.0, "sentences_per_second": 1.0}]
     assert entry.facts["bleu"] == pytest.approx(100)
     assert (entry.facts["n_tokens"], entry.facts["equal_to_ours"]) == (11, 1.0)
+
+
+def test_rates_over_contexts_come_with_their_monte_carlo_error() -> None:
+    line = contexts.simulated(contexts.Line(2, 0.5, unequal=True), n=2, seed=1)
+    assert line.here is None
+    assert line.error == pytest.approx((0.95 * 0.05 / 2) ** 0.5)
