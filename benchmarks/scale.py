@@ -58,15 +58,18 @@ def main() -> None:
 
 def _measure_store(measured: dict[str, dict[str, float]], folder: Path, n_runs: int) -> None:
     """Measure the commands that read a store of so many runs."""
-    spec = _experiment(folder / "made_up.yaml", "training.clip", N_ROWS, N_SEEDS)
+    n_seeds = n_runs // N_ROWS
+    spec = _experiment(
+        folder / "made_up.yaml", "training.clip", N_ROWS, n_seeds=min(N_SEEDS, n_seeds)
+    )
     results = folder / "results"
-    seeds = range(1, n_runs // N_ROWS + 1)
+    seeds = range(1, n_seeds + 1)
     maker = Process(target=made_up_runs.finish, args=(spec, results), kwargs={"seeds": seeds})
     maker.start()  # in a process of its own, as commands inherit the peak memory of this one
     maker.join()
     for run in (results / "runs").iterdir():
         (run / "lock").touch()  # as every run leaves it
-    label = f"{folder.name}/made_up:v7:{n_runs // N_ROWS}"
+    label = f"{folder.name}/made_up:v7:{n_seeds}"
     commands: Mapping[str, Sequence[str]] = {
         "runs list": ["runs", "list"],
         "runs list, again": ["runs", "list"],

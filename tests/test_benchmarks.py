@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from argparse import Namespace
 from contextlib import nullcontext
+from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +13,7 @@ import contexts
 import decoding_speed
 import parts_cost
 import pytest
+import scale
 import step_profile
 import torch
 import training_speed
@@ -18,7 +21,7 @@ from peers import race
 from peers.race import Contender, Entry, _combined
 from torch import Tensor, nn
 
-from ablate import measuring
+from ablate import api, measuring
 from ablate.data.corpus import Bitext
 from ablate.decoding import Search
 from ablate.registry import build
@@ -104,3 +107,20 @@ def test_rates_over_contexts_come_with_their_monte_carlo_error() -> None:
     line = contexts.simulated(contexts.Line(2, 0.5, unequal=True), n=2, seed=1)
     assert line.here is None
     assert line.error == pytest.approx((0.95 * 0.05 / 2) ** 0.5)
+
+
+def test_commands_on_a_small_store_train_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_missing = []
+
+    def measure(_: object, name: str, words: list[str], __: str) -> None:
+        if name.endswith(": run, all done"):
+            results = words[words.index("--results") + 1]
+            n_missing.append(api.plan(words[1], device="cpu", results=results).n_missing)
+
+    monkeypatch.setattr(scale, "_measure", measure)
+    monkeypatch.setattr(scale, "Process", Thread)
+    monkeypatch.setattr(scale, "N_ROWS", 3)
+    scale._measure_store({}, tmp_path, n_runs=6)
+    assert n_missing == [0]
