@@ -288,6 +288,17 @@ def test_a_terminal_is_never_overrun_breaks_no_number_and_leaves_no_column_out(
                     assert all(line.cells[at].value in text for line in block.lines)
 
 
+@pytest.mark.parametrize(
+    "name", ["a-name-" * 8, "a/name/" * 8, "aNameWithoutAnyBreak" * 3, "位置编码" * 8]
+)
+def test_a_long_word_does_not_overrun_a_terminal(name: str, tmp_path: Path) -> None:
+    experiment = made_up.experiment(tmp_path, f"\n  {name}: {{model.position: none}}\n")
+    text = render(tabulate(experiment, made_up.records(experiment)), "terminal", 60)
+    assert max(map(cell_len, text.splitlines())) <= 60
+    first_column = "".join(re.split(r"\s{2,}", line)[0].strip() for line in text.splitlines())
+    assert name in first_column
+
+
 JUDGED = {"BLEU", "ΔBLEU", "verdict"}
 PROMISED = JUDGED | {"95% CI", "train", "decode", "memory"}
 

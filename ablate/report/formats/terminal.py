@@ -16,6 +16,7 @@ from ablate.wording import and_list, counted
 
 _GAP = "  "
 _FOLDS = (24, 14, 10)  # what a text should fit in: before numbers are left out, and after
+_BREAKS = re.compile(r"(?<=[=_/])|(?<=-)(?!\d)")  # of a word; a number stays whole
 _MOST_CHANGES = 2  # columns of changed paths, where the terminal is too narrow for all
 _WIDEST_PROSE = 110
 _MOST_NOTES, _MOST_LABELS = 5, 8
@@ -171,11 +172,18 @@ def _ever_narrower(table: Table) -> Iterator[_Grid]:
 
 
 def _folded(text: str, limit: int) -> list[str]:
-    """Break ``text`` where it passes ``limit``: before brackets, after commas, spaces, = and _."""
+    """Break ``text`` where it passes ``limit``: before brackets, after commas, spaces, = _ / and -.
+
+    A long word that has none of these is broken anywhere.
+    """
     words = re.split(r"(?<=[, ])|(?=\()", text)
     lines = [""]
-    parts = ([word] if cell_len(word) <= limit else re.split("(?<=[=_])", word) for word in words)
-    for piece in chain.from_iterable(parts):
+    parts = ([word] if cell_len(word) <= limit else _BREAKS.split(word) for word in words)
+    pieces = (
+        chop_cells(part, limit) if cell_len(part) > _FOLDS[0] else [part]
+        for part in chain.from_iterable(parts)
+    )
+    for piece in chain.from_iterable(pieces):
         if lines[-1].strip() and cell_len(lines[-1] + piece.rstrip()) > limit:
             lines.append(" ")
         lines[-1] += piece.lstrip() if not lines[-1].strip() else piece
