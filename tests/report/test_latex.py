@@ -128,6 +128,13 @@ def test_signs_of_no_script_are_formulas_or_named(whole: Table) -> None:
     (line,) = (line for line in text.splitlines() if "fontspec" in line)
     assert line.startswith("% has signs that LaTeX's fonts lack (🚀): use LuaLaTeX")
     assert "fontspec" not in render(whole, "latex")
+    quoted = "Is \u201ca\u201d \u2014 or isn\u2019t it \u2018b\u2019?"
+    assert "LuaLaTeX" not in render(replace(whole, question=quoted), "latex")
+
+
+def test_a_backtick_is_no_quotation_mark(whole: Table) -> None:
+    text = render(replace(whole, question="Does `pre` help?"), "latex")
+    assert r"Does \textasciigrave{}pre\textasciigrave{} help?" in text
 
 
 def test_many_rows_go_to_several_pages(tmp_path: Path) -> None:

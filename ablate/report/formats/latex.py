@@ -29,6 +29,7 @@ _SPECIAL = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     '"': r"\char34{}",
+    "`": r"\textasciigrave{}",
     "±": r"$\pm$",
     MINUS: r"$-$",
     TIMES: r"$\times$",
@@ -75,7 +76,7 @@ _SIZE_OF_PAPER = r"\scriptsize\setlength{\tabcolsep}{2pt}"
 _SMALLER = 0.85  # what the latter takes of the former's width
 _MOST_ROWS = 40  # on a page
 _LATIN_1 = 0xFF
-_QUOTES = set("\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}")  # LaTeX has these
+_TYPOGRAPHIC = set("\u2014\u2018\u2019\u201c\u201d")  # a dash and quotes, which LaTeX has
 _INTERVAL = re.compile(r"\[(.*), (.*)\]")
 
 
@@ -127,7 +128,8 @@ def _needed_for_letters(text: str) -> list[str]:
     """Return what LaTeX needs for letters and signs that are not Latin; nothing without any."""
     names = (unicodedata.name(letter, "LATIN") for letter in text if letter.isalpha())
     scripts = sorted({name.partition(" ")[0] for name in names} - {"LATIN", "MICRO"})
-    signs = sorted({sign for sign in text if ord(sign) > _LATIN_1 and not sign.isalpha()} - _QUOTES)
+    others = {sign for sign in text if ord(sign) > _LATIN_1 and not sign.isalpha()}
+    signs = sorted(others - _TYPOGRAPHIC)
     lines = []
     if scripts:
         lines.append(
