@@ -189,6 +189,7 @@ def test_many_rows_have_a_panel_each(tmp_path: Path) -> None:
     assert titles == [first, f"{second}, 1 diverged", *others]
     labelled = [axes.xaxis.get_tick_params()["labelbottom"] for axes in drawing.figure.axes]
     assert labelled == [False] * 4 + [True] * 5
+    assert [axes.get_xlabel() for axes in drawing.figure.axes] == [""] * 4 + ["step"] * 5
     n_lines = [len(axes.get_lines()) for axes in drawing.figure.axes]
     assert n_lines == [4, 5, *[4] * 7]  # two means, two seeds, and a cross
     assert drawing.title == "Dev NLL over the steps"

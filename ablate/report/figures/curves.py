@@ -140,6 +140,8 @@ def _side_by_side(rows: Sequence[_Row], measure: str) -> Figure:
         n_lost = f", {len(row.diverged)} diverged" if row.diverged else ""
         _set_up(panel, panel_title(f"{row.name}{n_lost}"))
     style.remove_empty(axes, len(others))
+    for panel in axes.flat[max(0, len(others) - style.PANELS_PER_LINE) : len(others)]:
+        panel.set_xlabel("step", size=8, color=style.SOFT)
     figure.supylabel(_MEASURES[measure], size=8, color=style.SOFT)
     return figure
 
