@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -194,6 +195,24 @@ def test_what_is_said_of_a_row_stands_after_later_looks_without_it(experiment: E
     assert made_up.notes(actual)["same weights"].startswith(text)
 
 
+def test_rows_that_departed_or_diverged_stay_so_after_later_looks(experiment: Experiment) -> None:
+    negligible = experiment.negligible.model_copy(update={"bleu": 0.3})
+    made = records(experiment, offset)
+    for (row, seed), record in made.items():
+        scores = record["test"]["test"]
+        if row == "learned":  # far below, with a spread of its own
+            scores["bleu"] = -1e4 + 100 * (-1) ** seed
+        if row == "literal" and seed == 2:
+            record["status"] = "diverged"
+    looks = judge(replace(experiment, negligible=negligible), made)
+    assert looks.decided == {"learned": 3, "literal": 3}
+    assert looks.n_looks > 1
+    compared = looks.comparisons[BLEU]
+    assert compared.departed == ("learned",)
+    assert compared.diverged == ("literal",)
+    assert compared.differences["learned"].method == "paired"
+
+
 def test_expected_runs_are_those_of_all_rows_that_stay_open(experiment: Experiment) -> None:
     """And of the baseline, unless all are decided."""
     looks = judge(experiment, up_to(records(experiment, offset), **dict.fromkeys(OFFSETS, 3)))
@@ -210,6 +229,35 @@ def test_expected_runs_are_those_of_all_rows_that_stay_open(experiment: Experime
     assert 0 < other < 1
     n_expected = (8 - 5) * (1 - one * other + 1 - one + 1 - other)
     assert looks.n_expected == pytest.approx(n_expected)
+
+
+def test_of_four_looks_the_runs_after_each_are_expected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By hand: what one look decides stays decided, however small the chance at a later one."""
+    looks, chances = (3, 5, 8, 12), {None: 0.9, 5: 0.5, 8: 0.4}
+    calls: list[tuple[int, int | None]] = []
+
+    def chance(*known: Any) -> float:
+        _, _, of_looks, n, n_rows, _, later = known
+        assert (of_looks, n_rows) == (looks, 3)
+        calls.append((n, later))
+        return chances[later]
+
+    monkeypatch.setattr(sequential, "levels", lambda looks, _: (0.99,) * len(looks))
+    monkeypatch.setattr(sequential, "chance", chance)
+    seeds = f"[{', '.join(map(str, range(1, 13)))}]"
+    experiment = replace(made_up.experiment(tmp_path, seeds=seeds), looks=looks)
+    made = records(experiment, lambda row, seed: 41 - (row == "baseline"))
+    three_rows_and_the_baseline = 3 * 0.5 + (1 - 0.5**3)
+    for n, n_expected, asked in (
+        (3, (8 - 5 + 12 - 8) * three_rows_and_the_baseline, {(3, None), (3, 5), (3, 8)}),
+        (5, (12 - 8) * (3 * 0.6 + (1 - 0.4**3)), {(3, None), (5, None), (5, 8)}),
+    ):
+        calls.clear()
+        judged = judge(experiment, up_to(made, **dict.fromkeys(OFFSETS, n)))
+        assert judged.n_expected == pytest.approx(n_expected)
+        assert set(calls) == asked
 
 
 def test_rows_beside_a_baseline_that_has_not_learned_are_given_up(experiment: Experiment) -> None:
@@ -293,8 +341,21 @@ def test_the_table_has_the_seeds_that_each_row_has_got(experiment: Experiment) -
         "decided with 3 seeds: learned; with 5 seeds: literal; this saved 8 runs; the mean of the "
         "baseline is over all seeds, each difference over those of its row; "
     )
+    pooled = "The error of one run, pooled over the rows of the last look, has a standard"
+    assert pooled in made_up.notes(actual)["intervals"]
     printed = re.sub(r"^%.*$", "", render(actual, "latex"), flags=re.MULTILINE)
     assert "looks: decided with 3 seeds: learned" in printed  # beside `seeds`, which are of some
+
+
+def test_a_look_that_decides_no_row_says_so(experiment: Experiment) -> None:
+    made = records(experiment, lambda row, seed: 40 + 1.0 * (row != "baseline"))
+    actual, looks = table(experiment, up_to(made, **dict.fromkeys(OFFSETS, 3)))
+    assert (looks.decided, looks.given_up) == ({}, {})
+    assert made_up.notes(actual)["looks"].startswith(
+        "no row is decided; the mean of the baseline is over all seeds, each difference over those "
+        "of the last look at its row; "
+    )
+    assert "pooled over rows, has" in made_up.notes(actual)["intervals"]
 
 
 def test_a_table_between_two_looks_is_that_of_the_last(experiment: Experiment) -> None:
