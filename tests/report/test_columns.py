@@ -268,6 +268,23 @@ def test_large_numbers_get_a_larger_unit(experiment: Experiment, records: made_u
         assert (details[key], texts(laid_out, key)[0]) == (unit, text)
 
 
+@pytest.mark.parametrize(
+    ("n", "unit", "text"),
+    [(999, "", "999"), (1000, "k", "1.0"), (987_600, "k", "987.6"), (12_345_678, "M", "12.3")],
+)
+def test_tokens_have_a_unit_from_1000_and_steps_are_whole_numbers(
+    n: int, unit: str, text: str, experiment: Experiment, records: made_up.Records
+) -> None:
+    for (row, _), record in records.items():
+        n_less = n // 2 if row == "learned" else n
+        record["train"] |= {"steps": n_less, "target_tokens": n_less}
+    laid_out = tabulate(experiment, records)
+    details = {column.key: column.detail for column in laid_out.columns}
+    assert [details[key] for key in ("train.target_tokens", "train.steps")] == [unit, ""]
+    assert texts(laid_out, "train.target_tokens")[0] == text
+    assert texts(laid_out, "train.steps") == [f"{n:,}", f"{n // 2:,}¶", f"{n:,}", f"{n:,}"]
+
+
 def test_a_test_set_of_zeros_is_left_to_the_csv(
     experiment: Experiment, records: made_up.Records
 ) -> None:

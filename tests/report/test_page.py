@@ -259,6 +259,16 @@ def test_translations_are_of_a_seed_that_the_baseline_has(study: Table) -> None:
     assert f"Without translations: {first}." in text
 
 
+def test_translations_are_of_the_seed_that_most_rows_have(study: Table) -> None:
+    details = details_of(study)
+    first, (one, other) = details.experiment.rows[1].name, details.experiment.seeds
+    folders = {run: path for run, path in details.folders.items() if run != (first, one)}
+    text = translations(replace(details, folders=folders))
+    assert f"Translations with seed {other}." in text
+    assert "Without translations" not in text
+    assert translations(replace(details, folders={})) == ""
+
+
 def test_damaged_translations_are_left_out_with_a_warning(study: Table) -> None:
     details = details_of(study)
     row, seed = details.experiment.rows[1].name, details.experiment.seeds[0]

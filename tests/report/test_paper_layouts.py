@@ -6,6 +6,7 @@ import math
 import re
 import shutil
 from pathlib import Path
+from string import ascii_uppercase
 
 import pytest
 
@@ -82,6 +83,14 @@ def test_letters_in_the_names_are_the_groups() -> None:
     assert [name for name in names if name] == ["base", *(f"({c})" for c in "ABCDE"), "big"]
     assert sum(line.begins_group for line in whole.lines) == 6
     assert r"$d_{\mathrm{model}}$ &" in render(whole, "latex")  # a column for each path fits
+
+
+def test_after_the_group_z_come_aa_and_ab(tmp_path: Path) -> None:
+    paths = "training.steps", "model.feed_forward.d_ff"
+    variants = "".join(f"\n  r{n}: {{{paths[n % 2]}: {40 + n}}}" for n in range(28))
+    table = tabulate(made_up.experiment(tmp_path, variants), {}, layout="vaswani")
+    names = [cell.value for cell in table.column("row")]
+    assert names == ["base", *(f"({letter})" for letter in (*ascii_uppercase, "AA", "AB"))]
 
 
 def test_scores_have_their_deviations_and_better_rows_a_mark(narang: Table) -> None:
