@@ -155,6 +155,41 @@ def test_between_tokenizers_losses_are_compared_per_character(
     assert "bits per character" in notes(compared)["columns"]
 
 
+def test_of_tables_too_losses_of_two_tokenizers_are_compared_per_character(
+    repository: Path, after: Path
+) -> None:
+    assert api.compare("pe@HEAD~1", after, results=repository).has_one_tokenizer
+
+    def retokenize(record: dict[str, Any]) -> None:
+        record["tokenizer"] = {**record["tokenizer"], "fingerprint": "other" * 3}
+
+    for row in ("baseline", "none", "rms"):
+        change(after, row, retokenize)
+    compared = api.compare("pe@HEAD~1", after, results=repository)
+    keys = [column.key for column in compared.table().columns]
+    assert "test.test.bits_per_character.difference" in keys
+    assert "test.test.nll.difference" not in keys
+
+
+def test_a_further_metric_that_tables_hold_has_a_column(repository: Path, spec: Path) -> None:
+    results = spec.parents[1] / "before"
+
+    def score(record: dict[str, Any]) -> None:
+        scores = record["test"]["test"]
+        scores["comet"] = scores.get("comet", record["seed"]) + 0.25
+
+    for _ in range(2):
+        for row in ("baseline", "none", "rms"):
+            change(results, row, score)
+        write_tables(api.report(spec, results=results).table, repository / "pe")
+        _git(repository, "add", ".")
+        _git(repository, "commit", "-qm", "comet")
+    compared = api.compare("pe@HEAD~1", "pe@HEAD", results=repository)
+    assert compared.metrics == ["comet"]
+    assert {row.shifts["test.test.comet"].estimate for row in compared.rows} == {0.25}
+    assert "Δcomet test" in [column.title for column in compared.table().columns]
+
+
 def test_scores_of_two_tokenizers_are_not_compared(
     before: Path, after: Path, spec: Path, repository: Path
 ) -> None:
@@ -339,6 +374,23 @@ def test_the_sentences_that_differ_most_are_shown(before: Path, after: Path, spe
     assert f"2 of {sentences.n} differ; most by chrF:" in text
     assert texts.src[7] in text
     assert texts.src[4] not in text
+
+
+def test_why_no_translations_are_compared_is_said(before: Path, after: Path, spec: Path) -> None:
+    def note() -> str:
+        compared = api.compare(before, after, spec)
+        assert f"Translations: {compared.sentences.note}." in compared.text("terminal")
+        return compared.sentences.note
+
+    assert note() == "not compared, for no pair of runs has kept them"
+    for row in ("baseline", "none", "rms"):
+        change(after, row, lambda record: record["corpus"].update(fingerprint="other" * 3))
+    assert note() == "not compared, for the corpora differ"
+    for row in ("baseline", "none", "rms"):
+        change(after, row, lambda record: record.update(status="failed", test={}, dev={}))
+    assert note() == "not compared, for no row is tested on both sides"
+    compared = api.compare(before, after, spec)
+    assert compared.table().conclusion == "No row has been tested on both sides."
 
 
 def test_two_commits_are_compared_by_seed(repository: Path, spec: Path) -> None:

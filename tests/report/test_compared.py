@@ -66,6 +66,20 @@ def test_what_had_hardly_learned_before_is_not_said_to_be_no_different(
     assert bleu.outcome(bleu.rows[0], "test.test.bleu") == verdict
 
 
+@pytest.mark.parametrize(
+    ("after", "text"),
+    [
+        ((40.1, 40.3, 40.2), "no different beyond 1 BLEU"),
+        ((30.0, 50.0, 43.0), "not told apart by these seeds"),
+        ((40.0, 40.2, 40.1), "equal to the last bit"),
+        ((40.0, 40.2, math.inf), "without an interval"),
+    ],
+)
+def test_the_conclusion_says_what_the_seeds_show(after: Sequence[float], text: str) -> None:
+    compared = compared_in("test.test.bleu", (40.0, 40.2, 40.1), after)
+    assert compared.table().conclusion == f"By BLEU on test, a: {text}."
+
+
 @pytest.mark.parametrize(("gain", "bleu", "nll"), [(3, "better", "worse"), (-3, "worse", "better")])
 def test_a_verdict_says_what_a_row_has_come_to(gain: int, bleu: str, nll: str) -> None:
     before, after = (40.0, 40.2, 40.1), (40.0 + gain, 40.21 + gain, 40.09 + gain)
