@@ -17,6 +17,7 @@ from ablate.console import EventStream
 from ablate.runner.devices import Device
 from ablate.runner.display import Display, EventDisplay, LiveDisplay, PlainDisplay, display
 from ablate.runner.task import WAITING, Heartbeat, Silence, Task
+from ablate.training import Progress
 from tests.runner.conftest import Clock, MakeTask, training_at
 
 CPU = Device("cpu")
@@ -125,6 +126,15 @@ def test_lines_tell_of_start_progress_and_end(watch: Clock, task: MakeTask) -> N
     ]
 
 
+def test_a_line_has_the_loss_on_dev_once_there_is_one(watch: Clock, task: MakeTask) -> None:
+    display, job = _started(task, watch)
+    watch.now = 60.0
+    progress = Progress(55, 100, 3.21, 1.2345, 12_345.6, 30.0)
+    display.heartbeat(job, Heartbeat("none", "training", progress))
+    figures = "step  55/100  loss 3.210  dev nll 1.234  12,346 tok/s  0:30 left"
+    assert _text(display).splitlines()[-1] == f"pe none seed 1: {figures}"
+
+
 def test_lines_are_few(watch: Clock, task: MakeTask) -> None:
     display, job = _started(task, watch)
     for step in range(1, 101):  # a minute: at most one line every 15 seconds
@@ -169,6 +179,31 @@ def test_the_live_table_has_a_line_per_running_run(watch: Clock, task: MakeTask)
     assert "starting" in text
     assert "three" not in text
     assert "0 of 3" in text
+
+
+@pytest.mark.parametrize(
+    ("width", "figures"),
+    [
+        (120, "━━━━━━╌╌╌╌╌╌   0:30 left  step  50/100  loss 3.210  dev nll 1.234  12,346 tok/s"),
+        (90, "━━╌╌╌   0:30 left  step  50/100  loss 3.210  12,346 tok/s"),
+        (70, " 0:30 left  step  50/100  loss 3.210"),
+    ],
+)
+def test_a_line_of_the_live_table_has_the_share_that_is_done_and_then_the_silence(
+    width: int, figures: str, watch: Clock, task: MakeTask
+) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
+    display, job = LiveDisplay(console, watch), task("none")
+    display.started(job, Device("cuda", 1))
+    progress = Progress(50, 100, 3.21, 1.2345, 12_345.6, 30.0)
+    display.heartbeat(job, Heartbeat("none", "training", progress))
+    console.print(display._render())
+    watch.now = 130.0
+    display.stalled(job, Silence(130.0, 120.0))
+    console.print(display._render())
+    lines = [line.rstrip() for line in _text(display).splitlines()]
+    assert lines[0] == f"none seed 1 on cuda:1  {figures}"
+    assert "none seed 1 on cuda:1  training, no news for 2:10" in lines
 
 
 def test_the_time_left_counts_what_waits(watch: Clock, task: MakeTask) -> None:

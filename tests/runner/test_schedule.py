@@ -24,7 +24,7 @@ from ablate.runner.probe import (
     n_rounds_of,
 )
 from ablate.runner.provenance import hardware, versions
-from ablate.runner.schedule import Limits, Record, missing, schedule
+from ablate.runner.schedule import Limits, Record, missing, outcome_text, schedule
 from ablate.runner.task import Heartbeat, ProgressListener, Task, TaskGroup
 from ablate.store import Store
 from tests.runner.conftest import FEW_ROUNDS, MEASURED, FakeWorkers, MakeTask
@@ -254,17 +254,25 @@ def test_an_interruption_ends_every_worker_and_the_next_call_continues(
     assert fake.status("2") == "done"
 
 
-@pytest.mark.parametrize(("isolation", "n_at_once"), [("none", 2), ("device", 1)])
+@pytest.mark.parametrize(
+    ("isolation", "n_slots", "n_at_once"), [("none", 2, 2), ("none", 3, 2), ("device", 2, 1)]
+)
 def test_how_many_runs_are_at_work_at_once_is_told(
-    isolation: str, n_at_once: int, fake: FakeWorkers, task: MakeTask
+    isolation: str, n_slots: int, n_at_once: int, fake: FakeWorkers, task: MakeTask
 ) -> None:
     tasks = [task(name, isolation=isolation) for name in ("done a", "done b")]
     for each in tasks:
         fake.store.save_probe(each.probe, {**MEASURED, "session": "x"})
     listener = Mock(spec=ProgressListener)
-    schedule(tasks, Local([CPU] * 2, fake.command), fake.store, listener, FEW_ROUNDS)
+    schedule(tasks, Local([CPU] * n_slots, fake.command), fake.store, listener, FEW_ROUNDS)
     words = [each.args[1] for each in listener.expect.call_args_list]
     assert words == [f"training 2 runs, {n_at_once} at a time"]
+
+
+def test_how_a_run_ended_has_its_scores_or_its_error() -> None:
+    done = {"status": "done", "test": {"news": {"bleu": 34.567}, "old": {"bleu": 0.0}}}
+    assert outcome_text(done) == "done, BLEU news 34.57, old 0.00"
+    assert outcome_text({"status": "oom", "error": "no room"}) == "oom: no room"
 
 
 def test_how_a_run_ended_may_be_said_by_who_exports_it(fake: FakeWorkers, task: MakeTask) -> None:

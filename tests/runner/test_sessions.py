@@ -56,6 +56,16 @@ def test_the_session_tells_what_is_at_work(tmp_path: Path, task: MakeTask, quiet
     assert not list((tmp_path / "sessions").iterdir())
 
 
+def test_the_last_failures_are_kept(task: MakeTask, quiet: Display) -> None:
+    session = _session()
+    for number in range(25):
+        failing = task(f"row {number}")
+        quiet.started(failing, CPU)
+        quiet.ended(failing, "failed: no luck", is_good=False)
+    update(session, quiet, 1.0)
+    assert session.failures == [f"pe:row {number}:1: failed: no luck" for number in range(5, 25)]
+
+
 def test_the_file_is_written_again_and_again(
     tmp_path: Path, task: MakeTask, quiet: Display, monkeypatch: pytest.MonkeyPatch
 ) -> None:
