@@ -102,9 +102,10 @@ def remarks_on_missing(
 def _stored(selection: Selection, store: Store) -> Iterator[tuple[tuple[str, ...], Record]]:
     """Yield how each stored run of an experiment differs from the file, and its record.
 
-    Those that were trained when the file lay in another folder count if nothing else differs.
+    Those that were trained when the file lay in another folder count if nothing else differs. Rows
+    with values that are still to be chosen are left out: no override chooses them.
     """
-    names = {row.name for row in selection.whole.rows}
+    names = {row.name for row in selection.whole.rows if not row.pending}
     own = selection.experiment.name
     tail = own.removeprefix(f"{selection.experiment.path.resolve().parent.name}/")
     of_experiment = [

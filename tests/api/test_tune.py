@@ -27,7 +27,7 @@ from ablate.api.selection import (
 from ablate.api.tune import select_chosen
 from ablate.config import Row, tuning_of
 from ablate.config.runs import beyond
-from ablate.errors import SpecError
+from ablate.errors import SpecError, StoreError
 from ablate.report.values import TIMES
 from ablate.runner.check import check
 from ablate.runner.devices import Device
@@ -322,3 +322,13 @@ def test_what_is_not_chosen_yet_is_a_question_mark(bench: Bench) -> None:
     table = report.tabulate(select(bench.spec, lookup=RunLookup(bench.store)).experiment, {})
     assert table.column("training.schedule.lr")[1].text == "?"
     assert notes(table)["tuned"].endswith("not done yet: pre")
+
+
+def test_no_override_is_advised_that_tuning_would_undo(bench: Bench) -> None:
+    bench.tuned(NLL, "baseline", "pre")
+    selection = select(bench.spec, lookup=RunLookup(bench.store))
+    for task in tasks(selection.runs, Device("cpu"), bench.store.results):
+        bench.store.save(task.record("done"))
+    bench.spec.write_text(TEXT.replace("4e-3]", "4e-3, 8e-3]"))
+    with pytest.raises(StoreError, match=r"that has ended; `ablate run .*own\.yaml` makes them$"):
+        api.report(bench.spec, results=bench.store.results)
