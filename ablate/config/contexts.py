@@ -68,6 +68,7 @@ def mistakes_of_sections(
         for row in (row for row in every if row not in own):
             reason = f"has no row {row!r}, as that point of the grid is its baseline"
             yield Mistake(tree.entries(CONTEXTS)[name].key, f"{CONTEXTS}.{name}", reason)
+        yield from _mistakes_of_tuned(tree.entries(CONTEXTS)[name], each)
     if section and len(contexts) == 1:
         reason = "needs two or more, each a name and a change, as in {small: {}, large: {...}}"
         yield Mistake(section.mark, CONTEXTS, reason)
@@ -80,6 +81,15 @@ def mistakes_of_sections(
         yield Mistake(node.mark, "trend", "needs the path of a positive number in every context")
     elif len(set(numbers)) == 1:
         yield Mistake(node.mark, "trend", "is the same in every context")
+
+
+def _mistakes_of_tuned(layer: Node, context: Experiment) -> Iterator[Mistake]:
+    """Yield the mistakes of a context that sets what is chosen for its rows."""
+    for path in context.tune.axes if context.tune else ():
+        node = layer.find(path.removesuffix(".name").split("."))
+        if node is not None:
+            reason = "is what `tune` chooses for every row; leave it out, or give another path"
+            yield Mistake(node.key, node.path, reason)
 
 
 def trend_of(path: str, contexts: Mapping[str, Experiment]) -> dict[str, float | None]:

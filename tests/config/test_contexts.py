@@ -111,6 +111,11 @@ def test_a_file_with_a_sign_in_its_name_is_a_file(tmp_path: Path) -> None:
             "wide: {seeds: [1]}",
             "8:10: contexts.wide.seeds: all contexts share 'seeds'; put it at the top level",
         ),
+        (
+            "trend: model.dims.d_model",
+            "tune: {model.dims.d_model: [32, 64]}",
+            "8:21: contexts.wide.model.dims.d_model: is what `tune` chooses for every row; leave",
+        ),
         ("wide: {model.dims.d_model: 64}", "wide: 7", "8:9: contexts.wide: needs a mapping"),
         ("model.norm: rms}", "model.norm: rmms}", "10:60: variants.rms.model.norm: no norm is"),
     ],
