@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ablate.api.corpora import text_of_runs
 from ablate.api.translate import LoadedRun
+from ablate.config.inheritance import SIDES
 from ablate.errors import DataError, SpecError
 from ablate.measuring.attention import AttentionMap, Similarity
 
@@ -75,7 +76,10 @@ def inspect(
         if name not in with_weights
     ]
     positions = loaded.position_similarity()
-    if not positions:
-        name = loaded.spec.model.position.name
-        remarks.append(f"the position encoding {name!r} has no similarity by distance of its own")
+    sides = {each.side for each in positions}
+    names = (loaded.spec.model.stack(side).position.name for side in SIDES if side not in sides)
+    remarks += [
+        f"the position encoding {name!r} has no similarity by distance of its own"
+        for name in dict.fromkeys(names)
+    ]
     return Inspection(sentence, text, maps, positions, remarks)

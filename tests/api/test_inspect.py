@@ -16,9 +16,10 @@ from ablate.config import RunSpec
 from ablate.errors import DataError
 from ablate.measuring import attention
 from ablate.measuring.attention import AttentionMap, Similarity, similarities
+from ablate.model import assemble
 from ablate.parts.position.relative import MASKED_SCORE
 from ablate.registry import slots
-from tests.tiny import scrambled, spec, tiny
+from tests.tiny import PAD, VOCABULARY, scrambled, spec, tiny
 
 N = 16  # positions of the tiny model
 D_K = 8
@@ -165,3 +166,19 @@ def test_away_from_its_text_a_run_is_inspected_for_a_sentence_that_is_given(
     run.spec = RunSpec.model_validate({"corpus": {**corpus, "tests": {"news": pair}}})
     with pytest.raises(DataError, match=r"a\.en: there is no such file in .*; give --sentence"):
         api.inspect(run)
+
+
+def test_an_encoding_without_a_similarity_is_named_beside_one_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = object.__new__(LoadedRun)
+    model = {"dims": {"d_model": 32, "n_heads": 4, "max_len": N}, "n_layers": 1}
+    model |= {"position": "rotary", "decoder": {"position": "shaw"}}
+    run.spec = RunSpec.model_validate({"corpus": "synthetic", "model": model})
+    run.model = assemble(run.spec.model, VOCABULARY, PAD).eval()
+    monkeypatch.setattr(run, "attention", lambda *_: [])
+    monkeypatch.setattr(run, "attention_parts", dict)
+    inspection = api.inspect(run, "ab", "ab")
+    assert {each.side for each in inspection.positions} == {"encoder"}
+    (remark,) = inspection.remarks
+    assert remark == "the position encoding 'shaw' has no similarity by distance of its own"
