@@ -22,8 +22,9 @@ from ablate.data.faults import faults, overlap
 from ablate.data.files import Files
 from ablate.data.tokenizer import SPECIAL
 from ablate.errors import DataError, SpecError
-from ablate.registry import build, choose
+from ablate.registry import build, choose, register
 from ablate.runner.check import check
+from tests.registrations import temporary_registrations
 
 N_TRAIN, N_TEST = 2000, 100
 WORDS = {"src": "the a dog cat sees big small red house runs".split()}
@@ -403,6 +404,26 @@ def test_the_command_lists_faults_and_ends_with_1_if_one_is_an_error(folder: Pat
     write(text())
     done = CliRunner().invoke(app, ["corpora", "check", str(spec)])
     assert (done.exit_code, done.output[-11:]) == (0, "\nno faults\n")
+
+
+def test_a_fault_of_a_corpus_that_no_run_refuses_is_no_error(folder: Path) -> None:
+    with temporary_registrations():
+
+        @register("repeating", source="a test")
+        class Repeating(Corpus):
+            """The first training pairs are the test."""
+
+            def fingerprint(self) -> str:
+                return "0" * 64
+
+            def load(self) -> CorpusText:
+                return text(lambda splits: splits.update(news=splits["train"][:N_TEST]))
+
+        spec = folder / "x.yaml"
+        spec.write_text("corpus: repeating\ntokenizer: word\n", encoding="utf-8")
+        check(config.load(spec))
+        (fault,) = api.check_corpus(spec).faults
+        assert (fault.name, fault.split, fault.is_error) == ("test_in_train", "news", False)
 
 
 def test_the_command_names_the_line_of_a_text_that_cannot_be_read(folder: Path) -> None:
