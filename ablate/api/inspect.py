@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +68,9 @@ def inspect(
         except DataError as error:
             raise DataError(f"{error}; give --sentence 'some words'") from None
         sentence = next(line for line in first.src if line.strip())
-    text = loaded.translate(sentence)[0] if target is None else target
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a sentence that is too long, which is refused below
+        text = loaded.translate(sentence)[0] if target is None else target
     maps = loaded.attention(sentence, text)
     with_weights = {each.name for each in maps}
     remarks = [

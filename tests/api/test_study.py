@@ -182,6 +182,8 @@ def test_a_run_is_inspected_by_name(study: ablate.Study, tmp_path: Path) -> None
     assert [drawing.name for drawing in inspection.drawings()][-1] == "positions"
     with pytest.raises(SpecError, match="the sentence is empty"):
         api.inspect(run, " ")
+    with pytest.raises(SpecError, match="a sentence is longer than the model's"):
+        api.inspect(run, "ab " * 999)
     assert api.inspect(run).source == source
 
 
