@@ -37,11 +37,18 @@ _JUDGING = ("run", "gate", "check", "doctor")
 _OWN_WARNINGS = (ChangedPluginWarning, DamagedFileWarning, DeprecatedWarning)
 """Sentences for the user, not about a line of code."""
 
+_UsageError: Any = typer.BadParameter.__base__
+"""Of click, or of the copy of it that new versions of typer have."""
+
 Arguments = ParamSpec("Arguments")
 
 
 class Commands(TyperGroup):
     """Commands whose options are refused in the sentences of an experiment's mistakes."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        ctx.meta["as_json"] = "--json" in args
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # as typer calls it
         try:
@@ -50,14 +57,17 @@ class Commands(TyperGroup):
                 for own in _OWN_WARNINGS:
                     warnings.simplefilter("default", own)
                 return super().invoke(ctx)
-        except typer.BadParameter as error:
-            from pydantic import ValidationError  # slow to import, and seldom needed
+        except _UsageError as error:
+            if error.__cause__ is not None:
+                from pydantic import ValidationError  # slow to import, and seldom needed
 
-            from ablate.config.messages import sentence
+                from ablate.config.messages import sentence
 
-            if isinstance(error.__cause__, ValidationError):
-                details = error.__cause__.errors(include_url=False)
-                error.message = sentence(details, details[0]["input"])
+                if isinstance(error.__cause__, ValidationError):
+                    details = error.__cause__.errors(include_url=False)
+                    error.message = sentence(details, details[0]["input"])
+            if ctx.meta["as_json"]:
+                echo_json({"errors": AblateError(error.format_message()).details()})
             raise
 
 

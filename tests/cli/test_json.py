@@ -99,6 +99,20 @@ def test_an_error_without_a_place_has_its_message(tmp_path: Path) -> None:
     assert error == dict.fromkeys(("file", "line", "column", "path", "suggestion"))
 
 
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("plan", "pe", "--fast"), "No such option: --fast"),
+        (("plan",), "Missing argument 'SPEC'."),
+        (("run", "pe", "--jobs", "two"), "'--jobs': needs a whole number; 'two' is a string"),
+    ],
+)
+def test_a_mistake_in_the_options_is_a_document(words: tuple[str, ...], reason: str) -> None:
+    status, printed = called(*words)
+    assert status == 2
+    assert reason in printed["errors"][0]["message"]
+
+
 def test_what_a_command_prints_is_one_document(tmp_path: Path) -> None:
     file, results = finished(tmp_path), ["--results", str(tmp_path / "results")]
     status, table = called("report", str(file), *results)
