@@ -46,6 +46,7 @@ _WORDS = {
     Verdict.SAME: "the same as the baseline",
     Verdict.CANNOT_TELL: "not told from the baseline",
 }
+_CHOICES = "matched", "not matched as trained", "tuned"
 _UNKNOWN = OverContexts(0, math.nan, None, None, None, None, None)
 _OF_ALL, _OF_TREND, _OF_NEW = FIRST_BELOW, FIRST_BELOW + 1, FIRST_BELOW + 2  # ranks
 
@@ -194,7 +195,7 @@ def _footnotes(
     results: Mapping[str, Results],
     contexts: Contexts,
 ) -> Iterator[Footnote]:
-    yield from _vital(contexts.tables)
+    yield from _of_contexts(contexts.tables)
     paths, differing = experiment.context_paths, []
     for name, context in experiment.contexts.items():
         spec = context.rows[0].spec.model_dump(mode="json")
@@ -260,18 +261,18 @@ def _of_mean(n: int, looks: Sequence[int]) -> str:
     return of_mean
 
 
-def _vital(tables: Mapping[str, Table]) -> Iterator[Footnote]:
-    """Yield what is vital in the table of a context."""
+def _of_contexts(tables: Mapping[str, Table]) -> Iterator[Footnote]:
+    """Yield what is vital in the table of a context, and how values of its rows were chosen."""
     notes = grouped(
-        ((note.label, note.text), name)
+        (note, name)
         for name, table in tables.items()
         for note in table.footnotes
-        if note.is_vital
+        if note.is_vital or note.label in _CHOICES
         if len(note.label) > 1 or note.label == DIVERGED  # others are marks of columns
     )
-    for (label, text), names in notes.items():
+    for note, names in notes.items():
         where = "" if len(names) == len(tables) else f"{and_list(names)}, "
-        yield Footnote(f"{where}{label}", text, is_vital=True)
+        yield replace(note, label=f"{where}{note.label}")
 
 
 def conclusion(rows: Sequence[str], results: Mapping[str, Results], contexts: Contexts) -> str:

@@ -481,6 +481,15 @@ def test_a_note_that_contexts_share_stands_once(spec: Path) -> None:
     }
 
 
+def test_the_overview_says_what_rows_were_matched_by(tmp_path: Path) -> None:
+    match = "match: {on: params, via: model.feed_forward.d_ff, tolerance: 0.05}\n"
+    contexts = "contexts: {short: {}, long: {training.steps: 9}}\n"
+    gated = "variants: {gated: {model.feed_forward.name: swiglu}}\n"
+    notes = reported(finished(tmp_path, f"{BASE}{match}{contexts}{gated}")).table.footnotes
+    (text,) = (note.text for note in notes if note.label == "matched")
+    assert text.endswith("model.feed_forward.d_ff was solved for in gated")
+
+
 def test_what_takes_one_context_says_which_there_are(spec: Path) -> None:
     with pytest.raises(SpecError, match=r"takes one: .*size\.yaml#narrow"):
         ablate.hashes(spec)
