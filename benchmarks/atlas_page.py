@@ -38,8 +38,8 @@ CORPORA = {
     "en-fr": (
         "multi30k/atlas_fr",
         "table.csv",
-        "the same to French, two seeds, of the rows that German decides and ten others (chosen so, "
-        "rows agree more than all would)",
+        "the same to French, seeds alike, of the rows that German decides and ten others (chosen "
+        "so, rows agree more than all would)",
     ),
 }
 """The experiment of each column, its table, and what its runs are."""

@@ -106,8 +106,8 @@ def test_verdicts_of_the_atlas_are_counted() -> None:
     )
     assert asked["better"] == 0
     assert (
-        f"`multi30k/atlas_fr` asks those {real[1]} and ten others in French: with two seeds none "
-        f"is better, {asked['worse']} are worse, and {asked['cannot tell']} cannot be told"
+        f"`multi30k/atlas_fr` asks those {real[1]} and ten others in French, with as many seeds: "
+        f"none is better, {asked['worse']} are worse, and {asked['cannot tell']} cannot be told"
     ) in TEXT
 
 
