@@ -25,7 +25,8 @@ _WATCH_S = 2.0
 def status(
     results: options.Results = options.RESULTS,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Show it anew every two seconds, until all is done.")
+        bool,
+        typer.Option("--watch", help="Repeat until all is done; with --json, print the end alone."),
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -34,13 +35,14 @@ def status(
 
     while True:
         sessions = api.status(results)
+        is_last = not watch or not any(session.is_alive for session in sessions)
         if watch and not as_json:
             console_of_output().clear()
-        if as_json:
-            echo_json([asdict(session) for session in sessions])
-        else:
+        if not as_json:
             print_sessions(sessions, results)
-        if not watch or not any(session.is_alive for session in sessions):
+        elif is_last:
+            echo_json([asdict(session) for session in sessions])
+        if is_last:
             return
         time.sleep(_WATCH_S)
 

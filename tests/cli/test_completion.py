@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,7 +74,7 @@ def test_rows_are_completed_with_the_plugins_of_the_command(folder: Path) -> Non
             assert completed(f"ablate run {words} --only t") == ["tilted"]
 
 
-@pytest.mark.parametrize("option", ["--watch", ""])
+@pytest.mark.parametrize("option", ["--watch", "", "--watch --json"])
 def test_a_status_is_watched_until_all_is_done(
     option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,7 +87,9 @@ def test_a_status_is_watched_until_all_is_done(
     assert done.exception is None, done.exc_info
     lines = done.stdout.splitlines()
     first = "pe, process 7 on here: training 2 runs, 0 of 2 done, at work for 1:01"
-    if option:
+    if "--json" in option:
+        assert (json.loads(done.stdout), slept) == ([], [2.0, 2.0])
+    elif option:
         assert lines == [first, first.replace("0 of", "1 of"), f"nothing is at work on {tmp_path}"]
         assert slept == [2.0, 2.0]
     else:
