@@ -77,7 +77,7 @@ class Difference:
     verdict: str
 
     def __str__(self) -> str:
-        interval = f" {interval_text(self.interval, BLEU_DECIMALS)}" if self.interval else ""
+        interval = f"<br>{interval_text(self.interval, BLEU_DECIMALS)}" if self.interval else ""
         return f"{signed(self.estimate, BLEU_DECIMALS)}{interval}"
 
 

@@ -129,9 +129,9 @@ def test_a_row_with_runs_that_are_missing_has_no_value() -> None:
     ]
     differences = atlas_page.column(lines)
     assert {name: (str(each), each.verdict) for name, each in differences.items()} == {
-        "done": ("+1.5 [+0.5, +2.5]", "better"),
+        "done": ("+1.5<br>[+0.5, +2.5]", "better"),
         "same": ("+1.5", "same"),
-        "near": ("+1.5 [+0.01, +2.5]", "better"),
+        "near": ("+1.5<br>[+0.01, +2.5]", "better"),
         "apart": ("+1.5", "diverged"),
     }
     assert atlas_page.counts("invented", differences).endswith("0 cannot tell, 1 diverged")

@@ -177,7 +177,7 @@ def test_the_column_of_real_text_in_the_atlas_is_that_of_its_records() -> None:
     for record in records("multi30k/atlas/runs.tar.xz"):
         bleu[record["variant"]][record["seed"]] = record["test"]["test2016"]["bleu"]
     lines = [line.split(" | ") for line in page("atlas.md").splitlines() if line.startswith("| [")]
-    shown = {line[0][3 : line[0].index("]")]: line[5].partition(" [")[0] for line in lines}
+    shown = {line[0][3 : line[0].index("]")]: line[5].partition("<br>")[0] for line in lines}
     baseline = bleu.pop("baseline")
     assert {row: text for row, text in shown.items() if text} == {
         row: signed(mean([of_row[seed] - baseline[seed] for seed in of_row]), 1)
