@@ -128,7 +128,7 @@ class RemoteCorpus(Corpus):
         report(f"{self._name}: downloading {remote.url}")
         try:
             _transfer(remote.url, part, is_pinned=remote.sha256 is not None)
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, ValueError) as error:  # of a mirror without a scheme
             reason = str(error) or type(error).__name__
             if isinstance(error, urllib.error.HTTPError):
                 reason = f"the server answered {error.code} {error.reason}"

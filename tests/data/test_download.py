@@ -114,6 +114,12 @@ def test_a_missing_connection_is_reported() -> None:
         things().fetch(quiet)
 
 
+def test_a_mirror_without_a_scheme_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ABLATE_MIRROR", "mirror.example.org")
+    with pytest.raises(DataError, match=r"unknown url type: 'mirror\.example\.org/"):
+        things().fetch(quiet)
+
+
 @pytest.mark.parametrize(
     ("remote", "knows_ranges"), [(PINNED, True), (PINNED, False), (UNPINNED, True)]
 )
