@@ -12,8 +12,10 @@ from unittest.mock import Mock, call
 
 import pytest
 
+from ablate.console import Console
 from ablate.runner.backends.contract import BackendRequest, ClusterError
 from ablate.runner.devices import Device, DeviceFacts
+from ablate.runner.display import Display
 from ablate.runner.failures import retry
 from ablate.runner.task import Heartbeat, ProgressListener, Silence, Task, one_per_process
 from ablate.runner.watchdog import Watchdog
@@ -133,6 +135,20 @@ def test_what_a_job_takes_with_it_is_told_with_its_state(
     outcomes = list(_follow(queue, diary, lambda _: None))
     assert [each.failure for each in outcomes] == failures
     assert [(each.reason, each.largest_batch) for each in outcomes] == [(f"job 7_0: {state}", 9)]
+
+
+def test_the_rounds_of_a_probe_are_lost_once(
+    queue: TaskQueue, task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A display has one line for all of them."""
+    entry = _taken(queue, *(task(x, action="probe", round=n) for n in (0, 1) for x in "ab"))
+    queue.post(JobMessage("started", entry.name, "a", "7_0", Device("cpu")))
+    _ended(monkeypatch, **{"7_0": "NODE_FAIL"})
+    screen = Display(Console(quiet=True))
+    outcomes = JobFollower(queue, screen, queue.folder.parent).follow(queue.entries())
+    for each in outcomes:
+        screen.ended(each.task, each.reason or "", is_good=False)
+    assert [failed.key for failed, _ in screen.failures] == ["a", "b"]
 
 
 def test_a_silent_job_is_killed_and_its_task_counts_as_stalled(

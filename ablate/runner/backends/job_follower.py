@@ -155,7 +155,7 @@ class JobFollower:
                 yield from self._lost(entry, f"job {entry.job}: {state}", _FAILURES.get(state))
             elif not entry.job and has_no_jobs and self._submit is None:
                 self._queue.mark_ended(entry)
-                self._forget(entry)
+                self._forget(entry.name)
             else:
                 n_needed += entry.n_slots if entry.tasks else 0
         if n_needed and self._submit is not None:
@@ -171,13 +171,12 @@ class JobFollower:
         of_tasks = {name for name, _ in self._tasks}
         closed = of_tasks - {entry.name for entry in entries if not entry.is_over}
         for given_up in sorted(closed & self._closed):
-            group = tuple(task for (name, _), task in self._tasks.items() if name == given_up)
-            yield from self._lost(Entry(given_up, [group]), "another call has given it up")
+            yield from self._lost(Entry(given_up, []), "another call has given it up")
         self._closed = closed
 
-    def _forget(self, entry: Entry) -> None:
-        for task in entry.tasks:
-            self._tasks.pop((entry.name, task.key), None)
+    def _forget(self, entry: str) -> list[Task]:
+        """Remove the tasks of an entry that have not ended; return them, of each probe one."""
+        return [self._tasks.pop(each) for each in list(self._tasks) if each[0] == entry]
 
     def _lost(
         self, entry: Entry, reason: str, failure: Failure | None = None
@@ -188,8 +187,7 @@ class JobFollower:
         """
         if entry.job in self._stalled:
             failure, reason = "stalled", self._stalled[entry.job]
-        unfinished = [task for task in entry.tasks if (entry.name, task.key) in self._tasks]
-        self._forget(entry)
+        unfinished = self._forget(entry.name)
         for task in unfinished:
             if (entry.name, task.key) not in self._started:
                 self._listener.started(task, Device(task.device, node=entry.job))
