@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from ablate.api.looks import with_early_runs
 from ablate.api.metrics import scored
@@ -24,7 +25,7 @@ from ablate.api.selection import (
 from ablate.api.trials import table_folder
 from ablate.console import Console
 from ablate.data.corpus import Corpus
-from ablate.errors import DamagedFileWarning, RunError
+from ablate.errors import DamagedFileWarning, DetachedError, RunError
 from ablate.exports.export import exporting
 from ablate.registry import Choice, build
 from ablate.runner import devices
@@ -41,6 +42,9 @@ from ablate.runner.task import Task
 from ablate.store import Store, is_finished
 from ablate.training import engines
 from ablate.wording import counted, listed
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -157,6 +161,25 @@ def opened(options: RunOptions) -> Iterator[RunOptions]:
         for remark in backend.remarks:
             print_remark(remark)
         yield replace(options, backend=backend)
+
+
+def made_in_each(
+    contexts: Mapping[str, Given], make: Callable[[str, Given], Made]
+) -> dict[str, Made]:
+    """Return what ``make`` returns of each context, with options whose backend is open.
+
+    If jobs were left behind in some contexts, the others have theirs before that is raised.
+    """
+    results: dict[str, Made] = {}
+    detached: DetachedError | None = None
+    for name, given in contexts.items():
+        try:
+            results[name] = make(name, given)
+        except DetachedError as error:
+            detached = error  # counts the tasks of all contexts so far
+    if detached is not None:
+        raise detached
+    return results
 
 
 def _set_aside_damaged(records: Records, store: Store) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ablate import config
-from ablate.api.completion import DEFAULT, RunOptions
+from ablate.api.completion import DEFAULT, RunOptions, made_in_each, opened
 from ablate.api.gate_runs import GateRuns, open_runs
 from ablate.api.selection import (
     Fingerprints,
@@ -183,7 +184,8 @@ def _gate_in_contexts(
         name: _prepare(each, reference_of(reference, name), options)
         for name, each in contexts.items()
     }
-    gated = {name: _judge(each, options, is_stored=is_stored) for name, each in prepared.items()}
+    with nullcontext(options) if is_stored else opened(options) as options:
+        gated = made_in_each(prepared, lambda _, each: _judge(each, options, is_stored=is_stored))
     verdicts = tuple(
         replace(each, check=f"{name}: {each.check}")
         for name, of_context in gated.items()

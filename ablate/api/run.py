@@ -12,12 +12,12 @@ from ablate import config
 from ablate import report as reporting
 from ablate.api import trials
 from ablate.api.check import cautions
-from ablate.api.completion import DEFAULT, RunOptions, complete, opened, workers
+from ablate.api.completion import DEFAULT, RunOptions, complete, made_in_each, opened, workers
 from ablate.api.looks import at_look, note_look
 from ablate.api.report import Outcome, checked, joined, tabulate
 from ablate.api.selection import Selection, key_of, print_remark, select
 from ablate.api.tune import select_chosen
-from ablate.errors import DetachedError, RunError, StoreError
+from ablate.errors import RunError, StoreError
 from ablate.hashing import sha256_of_text
 from ablate.runner.provenance import stale_remarks
 from ablate.store import is_finished, write_whole
@@ -73,21 +73,17 @@ def run(path: Path | str, options: RunOptions = DEFAULT, *, only: Sequence[str] 
 def _run_in_contexts(
     path: Path | str, contexts: Mapping[str, Path], options: RunOptions, only: Sequence[str]
 ) -> Outcome:
-    whole, outcomes = checked(path, options.overrides), dict[str, Outcome]()
+    whole, names = checked(path, options.overrides), list(contexts)
     first = select(next(iter(contexts.values())), options.overrides, options.seeds, only)
     named = replace(first, experiment=replace(first.experiment, name=whole.name))
     folder = trials.table_folder(named, options.store.results)
-    detached: DetachedError | None = None
     with opened(options) as options:
-        for number, (name, context) in enumerate(contexts.items(), start=1):
-            print_remark(f"context {name} ({number} of {len(contexts)})")
-            try:
-                outcomes[name] = run(context, options, only=only)
-            except DetachedError as error:
-                detached = error  # counts the tasks of all contexts so far
-    if detached is not None:
-        raise detached
-    outcome = joined(whole, outcomes)
+
+        def run_in(name: str, context: Path) -> Outcome:
+            print_remark(f"context {name} ({names.index(name) + 1} of {len(names)})")
+            return run(context, options, only=only)
+
+        outcome = joined(whole, made_in_each(contexts, run_in))
     is_written = _write(outcome.table, folder, with_figures=options.figures, is_new=True)
     return outcome if is_written else replace(outcome, exit_status=RunError.exit_status)
 

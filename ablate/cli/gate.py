@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -88,19 +89,19 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
         option = "--widen" if widen else "--repeats"
         raise SpecError(f"{option} is for --bless; a gate changes no reference")
     from ablate import api
+    from ablate.api.completion import made_in_each, opened
     from ablate.api.gate import reference_of
     from ablate.config.contexts import of_context
 
     template = reference or default_reference(of_context(spec)[0])
-    reference = reference or default_reference(spec)
+    file = reference or default_reference(spec)
     given = options.run_options(context)
     if bless:
-        blessed: dict[str, Blessed] = {}
-        for name, path in (api.contexts_of(spec, given.overrides) or {"": spec}).items():
-            target = reference_of(reference, name) if name else reference
-            blessed[name] = api.bless(
+
+        def bless_one(name: str, path: Path) -> Blessed:
+            done = api.bless(
                 path,
-                target,
+                reference_of(file, name) if name else file,
                 given,
                 widen=widen,
                 repeats=repeats,
@@ -108,11 +109,16 @@ def gate(  # noqa: PLR0913 - one argument for every option of the command
                 template=template,
             )
             if not as_json:  # at once: the next context may be refused
-                _print_blessed(blessed[name])
+                _print_blessed(done)
+            return done
+
+        contexts = api.contexts_of(spec, given.overrides)
+        with opened(given) if contexts and not stored else nullcontext(given) as given:
+            blessed = made_in_each(contexts or {"": spec}, bless_one)
         if as_json:
             echo_documents({name: done.to_json() for name, done in blessed.items()})
         return max(done.exit_status for done in blessed.values())
-    gated = api.gate(spec, reference, given, junit=junit, is_stored=stored)
+    gated = api.gate(spec, file, given, junit=junit, is_stored=stored)
     _print_gated(gated, as_json=as_json)
     return gated.exit_status
 

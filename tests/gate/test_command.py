@@ -20,7 +20,7 @@ from ablate.api.gate_runs import GateRuns, StaleRecordError
 from ablate.api.selection import Records, RunLookup, Selection, stored
 from ablate.cli.app import app
 from ablate.cli.gate import default_reference
-from ablate.errors import SpecError, StoreError
+from ablate.errors import DetachedError, SpecError, StoreError
 from ablate.gate.bless import BlessingError
 from ablate.gate.checks.exact import Exact
 from ablate.gate.reference import Reference, read
@@ -28,6 +28,7 @@ from ablate.printable import SCHEMA
 from ablate.runner.backends.contract import BackendRequest
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device
+from ablate.runner.task import TaskGroup
 from tests import made_up_runs
 from tests.documents import assert_described
 from tests.gate.bench import BLEU, EXPERIMENT, LOSSES, NEW, Bench
@@ -357,6 +358,31 @@ def test_contexts_that_were_blessed_are_reported_though_the_next_is_refused(
     result = CliRunner().invoke(app, ["gate", str(spec), "--bless"])
     assert result.exit_code == 2
     assert result.stdout == "bleu: 30 before\npe-a.reference.yaml is blessed: bleu\n"
+
+
+@pytest.mark.parametrize("asked", [("--seeds", "6,7,8"), ("--seeds", "1,2,3,4,5", "--bless")])
+def test_a_call_that_leaves_submits_the_runs_of_every_context(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, asked: tuple[str, ...]
+) -> None:
+    class Leaving(Local):
+        def __init__(self) -> None:
+            super().__init__([Device("cpu")])
+            self.submitted = ""
+
+        def detach(self, work: Sequence[Sequence[TaskGroup]]) -> None:
+            self.submitted += work[-1][0][0].experiment[-1]
+            raise DetachedError(self.submitted)
+
+    bench.bless()
+    for name in "ab":
+        target = bench.reference.with_name(f"reference-{name}.yaml")
+        target.write_bytes(bench.reference.read_bytes())
+    bench.spec.write_text(f"{EXPERIMENT}contexts: {{a: {{}}, b: {{model.norm: rms}}}}\n")
+    monkeypatch.setattr(completion, "open_backend", lambda *_: Leaving())
+    words = ["gate", str(bench.spec), "--reference", str(bench.reference), "--no-probe", *asked]
+    result = CliRunner().invoke(app, [*words, "--results", "others"])
+    assert result.exit_code == 0, result.output
+    assert result.stderr.splitlines()[-1] == "ab"
 
 
 def test_nothing_is_trained_unless_each_context_has_its_reference(
