@@ -59,6 +59,12 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, str], expecte
         read_options(options)
 
 
+def test_commands_before_the_work_of_a_job_are_all_kept_in_order() -> None:
+    commands = ["module load cuda", "source env/bin/activate"]
+    options = read_options({"slurm": "\n".join(f"setup={each}" for each in commands)})
+    assert options.parameters["setup"] == commands
+
+
 @pytest.fixture
 def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder where Slurm's commands leave what they are called with."""

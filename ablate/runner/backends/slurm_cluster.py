@@ -65,7 +65,9 @@ class SlurmOptions:
 
 def read_options(options: Mapping[str, str]) -> SlurmOptions:
     """Parse the options of the command, of which ``slurm`` has lines ``key=value`` for others."""
-    more = dict(_parse_pairs(options.get("slurm", "")))
+    more: dict[str, str] = {}
+    for key, value in _parse_pairs(options.get("slurm", "")):
+        more[key] = f"{more[key]}\n{value}" if key in more and key in _LISTS else value
     cluster = more.pop("cluster", "slurm")
     if cluster not in CLUSTERS:
         raise SpecError(no_such("cluster", cluster, CLUSTERS))
@@ -212,9 +214,11 @@ def _submitit_parameters(options: Mapping[str, str]) -> dict[str, Any]:
     names = SlurmExecutor._valid_parameters()
     for key, text in options.items():
         value: Any = int(text) if text.isdecimal() else text
-        if text in ("true", "false"):
+        if key in _LISTS:
+            value = text.split("\n")
+        elif text in ("true", "false"):
             value = text == "true"
-        (of_submitit if key in names else others)[key] = [text] if key in _LISTS else value
+        (of_submitit if key in names else others)[key] = value
     return {**of_submitit, "additional_parameters": others}
 
 
