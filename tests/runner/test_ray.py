@@ -24,7 +24,7 @@ from ablate import api
 from ablate.errors import AblateError
 from ablate.processes import descendants
 from ablate.runner.backends import relay
-from ablate.runner.backends.contract import BackendRequest
+from ablate.runner.backends.contract import BackendRequest, ClusterError
 from ablate.runner.backends.registry import open_backend
 from ablate.runner.backends.relay import NodeFacts
 from ablate.runner.probe import n_rounds_of
@@ -284,3 +284,14 @@ def test_what_a_cluster_cannot_do_is_refused(
     assert software in refusal()
     assert not ray.is_initialized()
     assert "there is no Ray cluster to connect to" in refusal(address="127.0.0.1:1")
+
+
+def test_a_cluster_that_does_not_start_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def init(*_: object, **__: object) -> None:
+        raise Exception("The current node timed out during startup.")  # as Ray does
+
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(ClusterError, match="timed out during startup"):
+        open_backend("ray", BackendRequest("cpu", 1, tmp_path))

@@ -158,7 +158,7 @@ def open_backend(request: BackendRequest) -> RayBackend:
         finally:
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, handler)
-    except (OSError, RuntimeError, ValueError) as error:
+    except Exception as error:  # Ray has no type for a node that takes too long to start
         raise ClusterError(
             f"--address {address}: there is no Ray cluster to connect to: {first_line(error)}; "
             "`ray start --head` starts one, and --address local one on this machine alone"
