@@ -108,5 +108,10 @@ def notes(of: Table) -> dict[str, str]:
     return {note.label: note.text for note in of.footnotes}
 
 
+def vital(of: Table) -> list[str]:
+    """Return the labels of the notes that a terminal always shows."""
+    return [note.label for note in of.footnotes if note.is_vital]
+
+
 def texts(of: Table, key: str) -> list[str]:
     return [cell.text for cell in of.column(key)]

@@ -192,6 +192,7 @@ def test_where_tokenizers_differ_losses_are_per_character_and_those_per_token_no
         text = "bits per character of the references"
         assert (text in notes(laid_out)["columns"]) is is_other
         assert ("each row's own tokenizer" in notes(laid_out)["columns"]) is is_other
+        assert ("ppl is exp" in notes(laid_out)["columns"]) is not is_other
         assert ("bits per character" in notes(laid_out)["intervals"]) is is_other
         of_row = json.loads(render(laid_out, "json"))["rows"][1]["differences"]
         verdicts = {name: each["verdict"] for name, each in of_row.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,24 @@ from ablate.report import Table, tabulate
 from ablate.report.values import MINUS, TIMES
 from ablate.wording import and_list
 from tests.report import made_up
-from tests.report.made_up import notes
+from tests.report.made_up import notes, vital
 
 
 def test_they_tell_the_reasons(broken: Table) -> None:
     footnotes = notes(broken)
-    assert "learned: 1, 2; literal: 1, 3" in footnotes["†"]
+    assert "(learned: 1, 2; literal: 1, 3)" in footnotes["†"]
     assert footnotes["learned, seed 3"] == "diverged: the loss became NaN at step 12"
     assert footnotes["heads_1, seeds 1, 2, 3"] == "out of memory: no room | here"
+    of_runs = ["†", "§", "missing runs", "learned, seed 3", "heads_1, seeds 1, 2, 3"]
+    assert [label for label in vital(broken) if label in footnotes][-5:] == of_runs
+
+
+def test_a_long_error_is_cut(experiment: Experiment, records: made_up.Records) -> None:
+    for seed, n in ((2, 300), (3, 301)):
+        records["learned", seed] = made_up.without_result("failed", "x" * n, "learned", seed)
+    footnotes = notes(tabulate(experiment, records))
+    assert footnotes["learned, seed 2"] == f"failed: {'x' * 300}"
+    assert footnotes["learned, seed 3"] == f"failed: {'x' * 300} …"
 
 
 def test_rows_with_the_same_seeds_are_named_once(
@@ -35,7 +46,7 @@ def test_rows_with_the_same_seeds_are_named_once(
 
 def test_they_tell_what_one_needs_to_repeat_it(whole: Table) -> None:
     footnotes = notes(whole)
-    assert footnotes["chrF"].startswith(made_up.CHRF_SIGNATURE)
+    assert footnotes["chrF"] == f"{made_up.CHRF_SIGNATURE} (in the CSV and the JSON)"
     expected = {
         "BLEU": made_up.BLEU_SIGNATURE,
         "corpus": "synthetic, en → xx, 20,000 training pairs, content 9f86d081884c",
@@ -56,6 +67,24 @@ def test_the_budget_of_rows_that_all_had_more_is_theirs_alone(
     for (row, _), record in records.items():
         record["train"]["steps"] = 10 if row == "baseline" else 20
     assert f"steps 2.00{TIMES} the baseline's" in notes(tabulate(experiment, records))["budget"]
+
+
+@pytest.mark.parametrize(
+    ("times", "text", "is_marked"),
+    [
+        (1.0005, "equal steps, target tokens and training FLOPs", False),
+        (1.03, f"equal steps and target tokens; training FLOPs 1.00 to 1.03{TIMES} the", False),
+        (1.06, f"equal steps and target tokens; training FLOPs 1.00 to 1.06{TIMES} the", True),
+    ],
+)
+def test_a_budget_that_differs_by_little_is_told_and_not_marked(
+    experiment: Experiment, records: made_up.Records, times: float, text: str, is_marked: bool
+) -> None:
+    for seed in experiment.seeds:
+        records["learned", seed]["flops"] = {"train_per_target_token": 1e6 * times}
+    table = tabulate(experiment, records)
+    assert notes(table)["budget"].startswith(text)
+    assert ("¶ marks" in notes(table)["budget"]) is ("budget" in vital(table)) is is_marked
 
 
 def test_every_metric_that_is_shown_has_its_signature(tmp_path: Path) -> None:
@@ -81,6 +110,7 @@ def test_rows_to_be_matched_are_not_said_to_be_within_the_tolerance(tmp_path: Pa
         missing = [row for row, value in values.items() if value is None]
         footnote = notes(tabulate(with_match(experiment, values), {}))["matched"]
         assert footnote.endswith(f"was solved for {text}; not done yet: {and_list(missing)}")
+        assert "within 1%, measured by turns with the baseline: " in footnote
 
 
 @pytest.mark.parametrize(
@@ -104,6 +134,7 @@ def test_rows_that_are_not_matched_as_trained_are_named(
         records["heads_1", seed]["flops"] = {"train_per_target_token": 2e6}
     footnotes = notes(tabulate(with_match(experiment, {"learned": 40}), records))
     assert f" equal the baseline's within {tolerance}: " in footnotes["matched"]
+    assert footnotes["matched"].endswith("; not matched: heads_1")
     assert footnotes.get("not matched as trained") == beyond
 
 
@@ -112,9 +143,15 @@ def test_records_that_differ_are_told_apart(
 ) -> None:
     records["learned", 2]["hardware"] = {"device": "cuda", "device_name": "G1", "cpu": "Abacus 9"}
     records["learned", 2]["engine_note"] = "not graph: position: mine depends on numbers"
+    records["learned", 2]["spec"]["devices_per_run"] = 2
+    records["learned", 2]["git"] = {"commit": "9839b24aa1bb22cc33dd", "is_clean": True}
+    records["learned", 2]["plugins"] = [{"name": "/home/mine.py", "sha256": "0123456789abcdef"}]
     footnotes = notes(tabulate(experiment, records))
-    hardware = "cpu, Abacus 9, 1 thread (11 runs); cuda, G1, host Abacus 9 (1 run)"
-    assert footnotes["hardware"] == hardware
+    other = "cuda, G1, host Abacus 9, 2 devices per run (1 run)"
+    assert footnotes["hardware"] == f"cpu, Abacus 9, 1 thread (11 runs); {other}"
+    dirty = "9839b24aa1bb with changes that were not committed (11 runs)"
+    assert footnotes["commit"] == f"{dirty}; 9839b24aa1bb (1 run)"
+    assert footnotes["plugins"] == "mine.py 0123456789ab (1 run)"
     other = "eager (not graph: position: mine depends on numbers), fp32 (1 run)"
     assert footnotes["engine"] == f"eager, fp32 (11 runs); {other}"
 
@@ -141,6 +178,8 @@ def test_they_name_rows_that_were_not_executed_as_was_asked_for(
     for seed in (1, 3):
         records["learned", seed] |= {"micro_batching": divided}
         records["learned", seed]["speed"]["micro_batch_factor"] = 2
+    del records["learned", 3]["speed"]
+    records["literal", 3] |= {"micro_batching": divided}  # measured with whole batches
     smaller = {**divided, "factor": 6}
     records["literal", 2] |= {"micro_batching": smaller, "engine_note": "not compile: no luck"}
     records["literal", 2]["speed"]["micro_batch_factor"] = 2
@@ -152,6 +191,7 @@ def test_they_name_rows_that_were_not_executed_as_was_asked_for(
     assert notes(laid_out)["learned, seeds 1, 3"] == text
     assert [note.text for note in laid_out.footnotes if "literal" in note.label] == [
         f"{text}; speed and memory were measured with parts 3 times as large",
+        f"{text}; speed and memory were measured with parts 2 times as large",
         "eager engine, not compile: no luck",
     ]
     assert not any(label.startswith("baseline,") for label in notes(laid_out))
@@ -179,6 +219,8 @@ def test_they_say_that_fewer_snapshots_were_averaged_than_asked_for(
     ):
         for seed in experiment.seeds:
             records[row, seed] = with_average(records[row, seed], average, n)
+    lost = made_up.without_result("failed", "lost", "heads_1", 3)
+    records["heads_1", 3] = with_average({**lost, "train": {}}, {"last": 8}, 0)
     footnotes = tabulate(experiment, records).footnotes
     averaged = {note.label: note for note in footnotes if "evaluation" in note.text}
     assert list(averaged) == ["learned, seeds 1, 2, 3", "literal, seeds 1, 2, 3"]
@@ -187,6 +229,21 @@ def test_they_say_that_fewer_snapshots_were_averaged_than_asked_for(
         "training made 3 evaluations, so that the average is of 3 and not of 8 snapshots"
     )
     assert "made 1 evaluation, so that the average is of 1 " in averaged[list(averaged)[1]].text
+
+
+def test_columns_are_explained_where_they_stand(
+    experiment: Experiment, records: made_up.Records, whole: Table
+) -> None:
+    text = re.sub(
+        r"[\d,]+ target tokens and \d+ sent", "n target tokens and n sent", notes(whole)["columns"]
+    )
+    assert text == (
+        "ppl is exp of the mean NLL per target token; train and decode are speeds over the "
+        "baseline's (n target tokens and n sentences per second), each row alone on its device, by "
+        "median polish of 5 rounds in which the rows took turns; in brackets the 95% interval of "
+        "the ratio by itself; memory is the peak of training"
+    )
+    assert "columns" not in notes(tabulate(experiment, {}))
 
 
 def test_speeds_are_explained_where_they_have_columns(

@@ -146,6 +146,7 @@ def test_beside_a_baseline_that_diverges_nothing_goes_on(experiment: Experiment)
     made["baseline", 1] |= {"status": "diverged"}
     looks = judge(experiment, made)
     assert set(looks.n_seeds.values()) == {3}
+    assert "looks" not in made_up.notes(tabulate(experiment, made))
 
 
 def test_a_failed_run_keeps_its_look_open(experiment: Experiment) -> None:
@@ -167,6 +168,7 @@ def test_what_a_look_waits_for_is_said(experiment: Experiment) -> None:
     notes = made_up.notes(actual)
     assert notes["intervals"] == f"none: {waiting}."
     assert notes["next look"] == f"{waiting}; no other row gets more seeds before."
+    assert "next look" in made_up.vital(actual)
 
 
 def test_verdicts_stand_while_the_next_look_waits(experiment: Experiment) -> None:
@@ -341,6 +343,7 @@ def test_the_table_has_the_seeds_that_each_row_has_got(experiment: Experiment) -
         "decided with 3 seeds: learned; with 5 seeds: literal; this saved 8 runs; the mean of the "
         "baseline is over all seeds, each difference over those of its row; "
     )
+    assert "looks" in made_up.vital(actual)
     pooled = "The error of one run, pooled over the rows of the last look, has a standard"
     assert pooled in made_up.notes(actual)["intervals"]
     printed = re.sub(r"^%.*$", "", render(actual, "latex"), flags=re.MULTILINE)

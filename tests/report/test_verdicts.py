@@ -20,7 +20,7 @@ from ablate.measuring.scores import SentenceStatistics
 from ablate.report import Table, tabulate
 from ablate.report.values import MINUS, NOTHING, interval_text, signed
 from tests.report import made_up
-from tests.report.made_up import notes, texts
+from tests.report.made_up import notes, texts, vital
 
 SEEDS = (1, 2, 3)
 DIFFERENCE = "test.test.bleu.difference"
@@ -91,6 +91,7 @@ def test_a_decided_row_whose_interval_reaches_into_the_band_is_marked(
     assert texts(laid_out, "verdict") == ["", "worse°", "no difference", "no difference"]
     assert marks(laid_out, "verdict") == ["", "°", "", ""]
     assert notes(laid_out)["°"].startswith("the interval reaches into ±2 BLEU")
+    assert "°" in vital(laid_out)
     _shift(records, learned=2.2)
     laid_out = tabulate(made_up.experiment(tmp_path, head=head), records)
     assert texts(laid_out, "verdict")[1] == "better°"
@@ -182,6 +183,7 @@ def test_a_footnote_says_what_the_loss_tells_and_the_conclusion_counts_no_seed_t
     actual_table = tabulate(experiment, records)
     assert actual_table.conclusion == f"By BLEU on test, 3 seeds {unknown}."
     assert notes(actual_table)["by NLL"].startswith("learned is worse, by intervals that hold")
+    assert "by NLL" in vital(actual_table)
     del records["heads_1", 3]
     actual = tabulate(experiment, records).conclusion
     assert actual.startswith(f"By BLEU on test, the runs that are done {unknown}")
@@ -212,6 +214,7 @@ def test_rows_with_weights_in_common_are_named_and_a_twin_of_the_baseline_is_the
     assert texts(table, "verdict")[1] == "same as the baseline"
     text = "learned and literal: trained to the last bit as baseline. So the error of training"
     assert notes(table)["same weights"].startswith(text)
+    assert "same weights" in vital(table)
     assert "learned is the same as the baseline" in table.conclusion
     assert bleu_of(table).differences["literal"].method == "shared"
     assert marks(table, f"{DIFFERENCE}.interval") == [""] * 4
@@ -302,6 +305,7 @@ def test_departures_are_said_of_the_columns_that_have_them(
     assert marks(laid_out, f"{DIFFERENCE}.interval") == [""] * 4
     assert marks(laid_out, "test.test.nll.difference.interval")[2] == "‡"
     assert notes(laid_out)["‡"].startswith("literal (NLL): the spread over seeds departs")
+    assert "‡" in vital(laid_out)
     _spread(records, "bleu", "heads_1", (2.0, 30.0, 45.0))
     _spread(records, "nll", "baseline", (2.0, 3.0, 4.5))
     text = notes(tabulate(experiment, records))["‡"]
@@ -475,6 +479,7 @@ def test_where_the_baseline_has_hardly_learned_that_and_its_score_are_said(
         of_baseline = f", of which the baseline has too little to lose ({bleu})" * is_said
         assert table.conclusion.startswith(f"By BLEU on test{of_baseline}, ")
         assert ("hardly learned" in notes(table)["verdict"]) == is_said
+        assert ("verdict" in vital(table)) == is_said
         verdict = "cannot tell" if is_said else "no difference"
         assert texts(table, "verdict")[1:] == [verdict] * 3
 
