@@ -70,6 +70,8 @@ def test_a_record_of_this_code_and_machine_is_ours(made_here: dict[str, Any]) ->
         ("versions", {"torch": "1.0"}, "it was made with torch 1.0, and here is"),
         ("versions", {"cuda": "12.8"}, "it was made with cuda 12.8, and here is None"),
         ("hardware", {"cpu": "Abacus 9"}, "it was made on Abacus 9, and here is"),
+        ("hardware", {"device_name": "G1"}, "it was made on G1, and here is"),
+        ("hardware", {"cpu_kind": "model 1"}, "it was made on model 1, and here is"),
     ],
 )
 def test_a_record_of_other_code_libraries_or_hardware_is_not(
