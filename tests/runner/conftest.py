@@ -227,6 +227,8 @@ for task in tasks:
         else:
             end("engine", "no capture")
             sys.exit(1)
+    elif kind == "held":  # by another call, which has ended when it is waited for
+        save("done") if task["waits"] else end("held", "another call is at work on it")
     elif kind == "finishes":  # and is killed before it says so
         record = {"hash": task["key"], "status": "done", "error": None, "test": {}}
         (results / "runs" / task["key"] / "record.json").write_text(json.dumps(record))

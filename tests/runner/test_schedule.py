@@ -269,6 +269,29 @@ def test_how_many_runs_are_at_work_at_once_is_told(
     assert words == [f"training 2 runs, {n_at_once} at a time"]
 
 
+def test_what_runs_are_executed_again_for_is_told(fake: FakeWorkers, task: MakeTask) -> None:
+    tasks = [
+        task("uncaptured", engine="cuda_graph"),
+        task("held"),
+        task("done", trained_alike=("held",)),
+    ]
+    listener = Mock(spec=ProgressListener)
+    limits = replace(FEW_ROUNDS, probes=False)
+    schedule(tasks[:1], Local([CPU], fake.command), fake.store, listener, limits)
+    schedule(tasks[1:], Local([CPU], fake.command), fake.store, listener, limits)
+    words = [each.args[1] for each in listener.expect.call_args_list]
+    whats = ["training", "repeating", "training", "waiting for", "decoding"]
+    assert words == [f"{what} 1 run, 1 at a time" for what in whats]
+    endings = [(each.args[1], each.kwargs["is_good"]) for each in listener.ended.call_args_list]
+    assert endings == [
+        ("failed: no capture; once more, in a fresh process with the eager engine", False),
+        ("done, BLEU ", True),
+        ("another call is at work on it: after the others", True),
+        ("done, BLEU ", True),
+        ("done, BLEU ", True),
+    ]
+
+
 def test_how_a_run_ended_has_its_scores_or_its_error() -> None:
     done = {"status": "done", "test": {"news": {"bleu": 34.567}, "old": {"bleu": 0.0}}}
     assert outcome_text(done) == "done, BLEU news 34.57, old 0.00"
