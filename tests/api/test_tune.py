@@ -276,6 +276,7 @@ def test_the_table_says_what_was_chosen_and_what_it_cost(bench: Bench) -> None:
     ]
     budget = f"3 candidates {TIMES} 2 seeds (8 and 9) = 6 runs of full length for each row"
     assert budget in notes(table)["tuned"]
+    assert "another beyond it" not in notes(table)["tuned"]
     assert notes(table)["edge of the grid"].endswith("lr: pre")
 
 
@@ -306,7 +307,8 @@ def test_the_table_names_choices_that_the_seeds_of_tuning_cannot_tell(tmp_path: 
 
 def test_close_choices_are_those_of_the_rows_in_the_table(tmp_path: Path) -> None:
     bench = Bench(tmp_path, f"{TEXT}  rms: {{model.norm: rms}}\n")
-    bench.tuned(NLL, "baseline", "pre", "rms")
+    bench.tuned(NLL, "baseline", "rms")
+    bench.tuned(NLL | {"lr=0.002": NLL["lr=0.004"]}, "pre")
     selection = select(bench.spec, lookup=RunLookup(bench.store))
     todo = tasks(selection.runs, Device("cpu"), bench.store.results)
     for at, (run, task) in enumerate(zip(selection.runs, todo, strict=True)):
@@ -314,7 +316,10 @@ def test_close_choices_are_those_of_the_rows_in_the_table(tmp_path: Path) -> Non
         dev = {"nll": 1.0 + 0.1 * at * run.seed}
         bench.store.save(task.record("done", None, dev=dev, test={"test": scores}))
     table = api.report(bench.spec, results=bench.store.results, only=["pre"]).table
-    assert "for 2 of 2 rows: baseline and pre. " in notes(table)["close choices"]
+    assert notes(table)["close choices"].endswith(
+        "for 2 of 2 rows: baseline and pre. To tell those of pre, the closest, takes over 1000 "
+        "seeds."
+    )
 
 
 def test_what_is_not_chosen_yet_is_a_question_mark(bench: Bench) -> None:
