@@ -54,6 +54,8 @@ def test_runs_that_share_a_gpu_take_at_most_so_long(path: Path, tmp_path: Path) 
         "0 of 6 runs are done, 6 are missing; 6 at a time on cpu",
         "at most 3:00 of training are left",
     ]
+    done = [replace(r, runs=tuple(replace(run, is_done=True) for run in r.runs)) for r in rows]
+    assert not any("are left" in line for line in replace(alone, rows=tuple(done)).remarks())
 
 
 def test_no_run_ends_sooner_because_other_devices_are_free(path: Path, tmp_path: Path) -> None:
@@ -62,6 +64,8 @@ def test_no_run_ends_sooner_because_other_devices_are_free(path: Path, tmp_path:
     times = [replace(plan, n_worker_slots=n, rows=rows).seconds_left for n in (1, 2, 3, 8)]
     assert times == [360, 180, 180, 180]
     assert replace(plan, rows=rows).device_seconds == 360
+    on_gpu = replace(plan, rows=rows, device="cuda:0").remarks()
+    assert any(line.startswith("all runs together: 0.1 cuda hours, ") for line in on_gpu)
     on_two = tuple(replace(row, devices_per_run=2) for row in rows)
     of_pairs = replace(plan, n_worker_slots=3, rows=on_two)
     assert (of_pairs.seconds_left, of_pairs.device_seconds) == (360, 720)
@@ -173,7 +177,9 @@ def test_runs_of_other_code_are_named(path: Path, tmp_path: Path) -> None:
     current = api.plan(path, device="cpu", results=tmp_path, only=["none"])
     assert (current.n_missing, current.stale) == (0, ())
     store.save({"hash": row.runs[0].hash, **present, "git": {"code": "other"}})
-    (remark,) = api.plan(path, device="cpu", results=tmp_path, only=["none"]).stale
+    other = api.plan(path, device="cpu", results=tmp_path, only=["none"])
+    (remark,) = other.stale
+    assert remark in other.remarks()
     assert remark == (
         "1 of 2 runs (none) were not made by this code on this machine: the code has changed "
         "since; `ablate run --fresh` trains them again"
@@ -370,6 +376,16 @@ def test_totals_are_known_as_soon_as_one_row_has_been_probed(path: Path) -> None
     assert [row.is_time_estimated for row in plan.rows] == [True, True, False]
     assert "? for memory or time: unknown until `ablate run` has probed the row" in plan.remarks()
     assert not any("memory and time" in line for line in plan.remarks())
+    number, time, unknown = "~ before a number: ", "~ before a time: ", "? for memory or time: "
+    for planned, said in (
+        (before, [unknown, number]),
+        (plan, [time, unknown]),
+        (probed(path, "baseline", "none", "rms"), []),
+    ):
+        marks = re.findall(
+            r"^(?:~ before a \w+|\? for memory or time): ", "\n".join(planned.remarks()), re.M
+        )
+        assert marks == said
     total = sum(2 * (seconds or 0) for seconds in times)
     assert plan.device_seconds == pytest.approx(total)
     text = " ".join(plan.remarks())
@@ -402,8 +418,10 @@ def test_a_plan_is_readable_in_a_terminal(path: Path, monkeypatch: pytest.Monkey
         assert max(map(len, lines)) <= width
         for row in plan.rows:
             line = next(line for line in lines if line.startswith(row.name))
-            assert f"{row.params:,}" in line
-            assert "0 of 2" in line
+            delta = f" ({row.params_delta:+.1%})" if row.params_delta else ""
+            costs = r"40 +0:06" if row.name == "rms" else r"\? +~0:0\d"
+            assert f"{row.params:,}{delta} " in line
+            assert re.search(f" {costs} +0 of 2", line)
             assert "…" not in line
         starts = (line[:36].strip() if width == 80 else line for line in lines)
         assert "exponent=t2t" in "".join(starts)

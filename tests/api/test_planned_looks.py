@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from ablate import api, config
 from ablate.analysis.power import detectable, seeds_for
 from ablate.analysis.sequential import chance, levels
 from ablate.api.looks import at_look, with_early_runs
-from ablate.api.selection import RunLookup, Selection, key_of, select
+from ablate.api.selection import Records, RunLookup, Selection, key_of, select, stored
 from ablate.cli.app import app
 from ablate.config import MistakesError
 from ablate.report import render
@@ -101,6 +102,23 @@ def test_the_runs_of_a_look_are_planned_and_those_of_later_ones_are_not(file: Pa
     assert plan.decided == {"none": 4, "rms": 2}
     assert "all looks are over: 2 of 2 rows decided" in plan.remarks()
     assert [len(row.runs) for row in plan.rows] == [4, 4, 2]
+
+
+def test_a_run_says_what_each_look_has_decided(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = file.parent / "results"
+
+    def complete(selection: Selection, _: api.RunOptions) -> tuple[Records, bool]:
+        made_up_runs.finish(file, results, seeds=sorted({run.seed for run in selection.runs}))
+        return stored(selection, RunLookup(Store(results))), False
+
+    monkeypatch.setattr(import_module("ablate.api.run"), "complete", complete)
+    api.run(file, api.RunOptions(device="cpu", figures=False, results=results))
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("look at")]
+    assert lines == [
+        "look at 2 seeds: 1 of 2 rows decided, 0 given up; 1 row and the baseline go on to 4 seeds"
+    ]
 
 
 def test_a_plan_says_what_its_seeds_can_find(tmp_path: Path) -> None:
@@ -288,6 +306,9 @@ def test_a_row_that_no_look_will_decide_is_given_up(tmp_path: Path) -> None:
     assert [len(row.runs) for row in plan.rows] == [6, 4, 6]
     (line,) = (line for line in plan.remarks() if "these are the runs up to" in line)
     assert "0 of 2 rows are decided, 1 given up; at most 0 runs follow (0 are" in line
+    for decided, n in (({"rms": 6}, 2), ({}, 3)):
+        over = f"all looks are over: {len(decided)} of 2 rows decided, 1 given up"
+        assert over in replace(plan, decided=decided, n_looks=n).remarks()
     table = api.report(file, results=results).table
     given_up = (
         "given up, as 6 seeds would decide them with a probability below 5%, with 4 seeds: “none”"
