@@ -56,6 +56,21 @@ def test_as_many_logits_are_made_at_a_time_as_fit(
     assert gradient._n_rows(model, step_config, torch.device("cpu")) == 1, "one at least"
 
 
+def test_in_bf16_both_stacks_and_the_logits_are_in_it_and_the_loss_is_not() -> None:
+    batch, step_config = some_batch(), make_step_config("cross_entropy", precision="bf16")
+    losses: list[torch.Tensor] = []
+    for in_stacks, in_output in ((True, True), (True, False), (False, True), (False, False)):
+        model = tiny()
+        with torch.autocast("cpu", torch.bfloat16, enabled=in_stacks):
+            hidden = model.hidden(batch.tgt_in, model.encode(batch.src))
+        with torch.autocast("cpu", torch.bfloat16, enabled=in_output):
+            logits = model.embedding.logits(hidden)
+        losses.append(loss_of_sentences(step_config.objective, logits.float(), batch.tgt_out))
+    actual = forward_backward(tiny(), step_config, StepInputs.of(batch, 7))[0]
+    differences = [abs(float(actual - loss.detach())) for loss in losses]
+    assert differences[0] < min(differences[1:]) / 5
+
+
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_the_loss_of_few_rows_at_a_time_is_that_of_all(
     name: str, monkeypatch: pytest.MonkeyPatch
