@@ -267,9 +267,10 @@ def test_a_loss_that_is_read_late_is_that_of_its_step() -> None:
 def test_sources_of_almost_one_length_share_a_capture() -> None:
     engine, _ = prepared("cuda_graph", run_spec(dropout=0.0))
     assert isinstance(engine, CudaGraph)
-    for n_src in (7, 8, 7, 9, 10):
-        engine.forward_backward(of_length(n_src), 10)
+    losses = [engine.forward_backward(of_length(n_src), 10) for n_src in (7, 8, 7, 9, 10)]
     assert engine.n_captures == 2
+    torch.testing.assert_close(losses[2], losses[0], msg="of the source before nothing is left")
+    assert losses[1][0] != losses[0][0]
     engine.model.max_len = 15
     assert engine._shape(of_length(15))[1] == 15, "no source is lengthened beyond the model"
     engine.forward_backward(of_length(15), 10)
