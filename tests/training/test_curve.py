@@ -73,12 +73,14 @@ def test_norms_and_ratios_are_those_of_the_step(tmp_path: Path) -> None:
 
 
 def test_a_run_records_its_first_steps_and_then_ever_fewer(tmp_path: Path) -> None:
-    run(run_spec(steps=9), tmp_path)
+    """With the norms before clipping."""
+    run(run_spec(steps=9, clip=0.01), tmp_path)
     rows = pd.read_csv(tmp_path / "layers.csv")
     assert rows["step"].unique().tolist() == [1, 2, 3, 4, 5, 6, 7, 9]
     assert rows["layer"].unique().tolist() == ["embedding", "encoder 1", "decoder 1"]
     square = (rows["gradient_norm"] ** 2).groupby(rows["step"]).sum()
     norms = pd.read_csv(tmp_path / "curve.csv").set_index("step")["gradient_norm"]
+    assert norms.min() > 0.01
     assert (square**0.5).tolist() == pytest.approx(norms[square.index].tolist(), rel=1e-4)
 
 
