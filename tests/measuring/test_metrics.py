@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sacrebleu
 
 from ablate.analysis.sentences import bleu, chrf
 from ablate.measuring import SentenceStatistics, cut_text, score
@@ -19,7 +20,7 @@ from ablate.measuring import SentenceStatistics, cut_text, score
 REFERENCES = ["A man in a Red shirt , sitting .", "two dogs run", "ein Hund läuft schnell", "x"]
 HYPOTHESES = ["a man in a red shirt , sitting .", "two dogs ran fast", "ein Hund läuft", "x"]
 TOKENS = np.array([9, 4, 5, 2])
-NLL = np.array([3.25, 0.5, 7.0, 1.125])
+NLL = np.array([3.25, 0.5, 7.00001, 1.12499])
 
 
 def command_line(tmp_path: Path, *options: str) -> dict[str, Any]:
@@ -94,6 +95,21 @@ def test_the_sums_give_the_scores_of_the_run(statistics: SentenceStatistics) -> 
     scores = score(HYPOTHESES, [REFERENCES], tokenizer="13a", is_tokenised=False)
     assert bleu(statistics.bleu.sum(axis=0).astype(float)) == pytest.approx(scores["bleu"])
     assert chrf(statistics.chrf.sum(axis=0).astype(float)) == pytest.approx(scores["chrf"])
+
+
+def test_all_references_of_a_sentence_count() -> None:
+    """In the scores, as sacreBLEU computes them, and in the statistics of sentences."""
+    more = ["A man sits in a red shirt .", "two dogs ran fast", "ein Hund läuft", "y"]
+    references = [REFERENCES, more]
+    scores = score(HYPOTHESES, references, tokenizer="13a", is_tokenised=True)
+    alone = score(HYPOTHESES, [REFERENCES], tokenizer="13a", is_tokenised=True)
+    assert all(scores[name] > alone[name] + 1 for name in ("bleu", "chrf", "bleu_lc_tok"))
+    assert scores["bleu"] == pytest.approx(sacrebleu.corpus_bleu(HYPOTHESES, references).score)
+    assert scores["chrf"] == pytest.approx(sacrebleu.corpus_chrf(HYPOTHESES, references).score)
+    of_sentences = SentenceStatistics.of(HYPOTHESES, references, TOKENS, NLL)
+    assert bleu(of_sentences.bleu.sum(axis=0).astype(float)) == pytest.approx(scores["bleu"])
+    assert chrf(of_sentences.chrf.sum(axis=0).astype(float)) == pytest.approx(scores["chrf"])
+    assert of_sentences.characters.tolist() == [len(line) for line in REFERENCES]
 
 
 def test_bits_are_per_character_of_the_reference(statistics: SentenceStatistics) -> None:
