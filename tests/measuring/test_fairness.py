@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -169,6 +170,22 @@ def test_steps_are_spread_over_the_lengths_of_targets_and_the_largest_is_the_lar
     (batch, again) = largest
     assert batch is again
     assert len(batch.src) * (batch.src.size(1) + batch.tgt_out.size(1)) == max(sizes)
+
+
+def test_the_first_sixty_four_sentences_of_dev_are_decoded(prepared: Prepared) -> None:
+    work = Workload(narrow(), replace(prepared, dev=pairs(70)), CPU)
+    assert work.sentences.index.tolist() == list(range(64))
+
+
+def test_probed_steps_hardly_change_the_weights(prepared: Prepared) -> None:
+    """What a step costs may depend on them, as where experts are chosen."""
+    work = Workload(narrow(optimizer="adam"), prepared, CPU)
+    model = work.model()
+    before = [weight.detach().clone() for weight in model.parameters()]
+    work.training(model, "fp32").run(work.steps)
+    pairs_of = zip(model.parameters(), before, strict=True)
+    moved = max(float((now - old).detach().abs().max()) for now, old in pairs_of)
+    assert 0 < moved < 1e-5
 
 
 def test_flops_of_tied_and_separate_embeddings_are_the_same() -> None:

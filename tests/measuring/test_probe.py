@@ -218,6 +218,21 @@ def test_slow_repeats_do_not_change_the_median(monkeypatch: pytest.MonkeyPatch) 
     assert not list(seconds)
 
 
+@pytest.mark.parametrize(("budget", "n_repeats"), [(0.0, 2), (0.31, 3), (99.0, 50)])
+def test_work_is_repeated_for_about_its_budget(
+    budget: float, n_repeats: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[object] = []
+
+    def timed(work: Callable[[], None], device: torch.device) -> float:
+        calls.append(work)
+        return 0.1
+
+    monkeypatch.setattr(probe_module, "timed", timed)
+    assert probe_module._median_seconds(lambda: None, CPU, budget) == 0.1
+    assert len(calls) == n_repeats
+
+
 @pytest.mark.usefixtures("_work_is_time")
 def test_a_product_of_matrices_has_the_operations_that_pytorch_counts(
     monkeypatch: pytest.MonkeyPatch,
