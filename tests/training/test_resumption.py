@@ -92,6 +92,14 @@ def test_parts_have_the_numbers_files_and_weights_of_the_whole(
     assert parts.made_by == {"commit": "first"}
 
 
+def test_patience_counts_the_evaluations_of_earlier_parts(tmp_path: Path) -> None:
+    """Against the best of them; each part has one or two."""
+    nlls = iter([2.0, 1.0, 1.5, 1.4, 1.3, 1.2])
+    spec = run_spec(steps=12, evaluate_every=2, patience=3)
+    result, _ = in_parts(spec, tmp_path, [3, 4], evaluate=lambda _: next(nlls))
+    assert (result.steps, result.stopped_early, result.best_dev_nll) == (10, True, 1.0)
+
+
 def test_a_finished_run_is_read_and_not_made_again(tmp_path: Path) -> None:
     reports: list[Progress] = []
     first, model = run(run_spec(steps=4, evaluate_every=2), tmp_path)
