@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pandas as pd
 import pytest
@@ -15,6 +15,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ablate.config import RunSpec
+from ablate.config.experiment import BatchBy
 from ablate.data.batches import Batch, Batches, Encoded, Resampled
 from ablate.data.sentences import Ragged
 from ablate.data.tokenizer import EOS, PAD
@@ -172,6 +173,14 @@ def test_every_epoch_is_trained_on_its_own_segmentation(seed: int, tmp_path: Pat
         assert sorted(rows) == list(range(N_PAIRS))
     assert not list(left), "four epochs must be made, and no more"
     assert len(set(counts)) > 1, "epochs must differ in length, or this test says less"
+
+
+@pytest.mark.parametrize("by", get_args(BatchBy))
+def test_the_batches_of_an_epoch_are_formed_as_those_of_any_text(by: BatchBy) -> None:
+    batches = Batches(Renewed.make(), BATCH_TOKENS, PAD, by=by).of_epoch(2, 1)
+    expected = Batches(Renewed.make().of_epoch(2, 1), BATCH_TOKENS, PAD, by=by)
+    one, other = ([rows.tolist() for rows in of.epoch(2, 1)] for of in (batches, expected))
+    assert one == other
 
 
 # How many updates
