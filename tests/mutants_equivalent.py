@@ -500,9 +500,6 @@ it decides which line a warning names
   training/engines/factory.py  make_engine  2 -> 3: 2
 both are 0
   training/step.py  count_steps  swap the first two: (n_tokens, *
-steps and runs have seeds that differ either way
-  training/loop.py  _Loop._seed_dropout  1000003 -> 1000004: *
-  training/loop.py  _Loop._seed_dropout  Add -> Sub: *
 the process ends with its parent in any case
   training/engines/data_parallel.py  GradWorker.__init__  True -> False: True
 Python warns of forks only from 3.12 on

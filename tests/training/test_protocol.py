@@ -374,6 +374,8 @@ def test_the_masks_of_a_step_are_of_a_seed_that_no_other_has(
         run(seeded(run_spec(steps=3), seed), tmp_path / f"{seed}")
         drawn += seeds.of_steps
     assert len(drawn) == len(set(drawn)) == 3 * (1 + 3)
+    stored = [1_000_003, 1_000_004, 1_000_005, 1_000_006]
+    assert drawn[:4] == stored, "runs that are stored had these, and are repeated bit for bit"
 
 
 def test_a_run_is_calibrated_with_its_first_batch(
