@@ -30,7 +30,7 @@ KINDS: dict[str, type[Check]] = {}  # by the name in YAML; a class is added when
 
 BLESS_AGAIN = "bless the reference again"
 _NOT_TERMS = {"note", "published", "blessed"}
-_SUBJECT = ("kind", "row", "against", "measure", "claim", "better")
+SUBJECT = ("kind", "row", "against", "measure", "claim", "better")
 _DERIVED = ("value", "std", "lowest", "highest", "low", "high")
 _DIGITS = 10  # of derived numbers; the values that they are derived from are not rounded
 
@@ -232,7 +232,7 @@ class Check(Frozen, ABC):
         assert self.blessed is not None, "only what is blessed is compared"
         assert old.blessed is not None, "only what is blessed is compared"
         before, after = old.blessed.terms, self.blessed.terms
-        for term in _SUBJECT:
+        for term in SUBJECT:
             if before.get(term) != after.get(term):
                 was, now = (terms.get(term, "not given") for terms in (before, after))
                 yield f"{term} would be {now}, not {was}"

@@ -12,6 +12,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 from ablate.analysis.statistics import Estimate
 from ablate.gate import tolerance
 from ablate.gate.check import (
+    SUBJECT,
     Blessing,
     Check,
     Context,
@@ -186,7 +187,9 @@ class MeanCheck(Directed):
     def loosened(self, old: Check) -> Iterator[str]:
         yield from super().loosened(old)
         before, after = old.blessed, self.blessed
-        if not isinstance(before, MeanBlessing) or after is None or old.kind != self.kind:
+        if not isinstance(before, MeanBlessing) or after is None:
+            return
+        if any(before.terms.get(term) != after.terms.get(term) for term in SUBJECT):
             return
         for side, was, would in (
             ("below", before.value - before.lowest, after.value - after.lowest),

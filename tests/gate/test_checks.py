@@ -29,6 +29,8 @@ from tests.gate.made_up import (
     record,
     verdict,
 )
+from tests.gate.test_paired import CHECK as PAIRED
+from tests.gate.test_paired import REPEATS, VALUES, runs
 
 
 @pytest.fixture
@@ -325,6 +327,30 @@ def test_what_was_edited_by_hand_is_found(
     assert reason in judged[0][1]
 
 
+def test_each_derived_number_that_was_edited_is_found(bleu: Reference) -> None:
+    n_numbers = 0
+    for reference in (bleu, blessed(evidence(CONFIRMED), worse=WORSE)):
+        ((name, check),) = reference.checks.items()
+        assert check.blessed is not None
+        for key in ("value", "std", "lowest", "highest", "low", "high"):
+            if (number := getattr(check.blessed, key, None)) is None:
+                continue
+            edited = check.blessed.model_copy(update={key: 1.0001 * number})
+            checks = {name: check.model_copy(update={"blessed": edited})}
+            judged = reference.model_copy(update={"checks": checks}).flaws()
+            assert [at for at, _ in judged] == [("checks", name, "blessed", key)]
+            n_numbers += 1
+    assert n_numbers == 8
+
+
+def test_a_term_that_was_deleted_is_found() -> None:
+    reference = blessed(evidence(CONFIRMED), worse=WORSE.model_copy(update={"better": "higher"}))
+    check = reference.checks["worse"].model_copy(update={"better": None})
+    ((at, reason),) = reference.model_copy(update={"checks": {"worse": check}}).flaws()
+    assert at == ("checks", "worse", "better")
+    assert reason.startswith("was higher when the check was blessed")
+
+
 def test_a_check_that_was_dropped_by_hand_is_found(bleu: Reference) -> None:
     other = blessed(evidence({"baseline": [41.0]}, [7.0, 6.9, 6.8]), [1], losses=LOSSES)
     assert bleu.blessed is not None
@@ -359,10 +385,15 @@ def _losses(steps: int = 3, seeds: int = 1, rtol: float = 3e-4) -> Reference:
     return blessed(runs, [1, 2], losses=check)
 
 
-def _worse(seeds: int = 3, margin: float = 3.0, claim: Any = "worse", **terms: Any) -> Reference:
+def _worse(n: int = 3, margin: float = 3.0, claim: Any = "worse", **terms: Any) -> Reference:
     check = WORSE.model_copy(update={"margin": margin, "claim": claim, **terms})
-    bleu = {row: [*values, *values] for row, values in CONFIRMED.items()}
-    return blessed(evidence(bleu), range(1, seeds + 1), worse=check)
+    rows = {**CONFIRMED, "other": CONFIRMED["baseline"]}
+    bleu = {row: [*values, *values] for row, values in rows.items()}
+    return blessed(evidence(bleu), range(1, n + 1), worse=check)
+
+
+def _paired() -> Reference:
+    return blessed(runs(VALUES, REPEATS), range(1, 6), bleu=PAIRED)
 
 
 @pytest.mark.parametrize(
@@ -378,6 +409,13 @@ def _worse(seeds: int = 3, margin: float = 3.0, claim: Any = "worse", **terms: A
         (_mean(seeds=4), _mean(), ["seeds would fall", "below would", "above would"]),
         (_mean([*TINY, 41.0]), _mean(), ["fewer seeds", "below would", "above would"]),
         (_mean(), _mean(row="none"), ["row would be none, not baseline"]),
+        (_mean(), _mean(measure="dev.nll"), ["measure would be dev.nll, not test.test.bleu"]),
+        (
+            _mean(better="lower"),
+            _mean(better="higher"),
+            ["bleu: better would be higher, not lower"],
+        ),
+        (_paired(), _mean(), ["kind would be statistical, not paired"]),
         (_losses(), _losses(rtol=1e-4), []),
         (_losses(), _losses(rtol=1e-3), ["rtol_other_machine would rise from 0.0003 to 0.001"]),
         (_losses(), _losses(steps=2), ["steps would fall from 3 to 2"]),
@@ -391,7 +429,9 @@ def _worse(seeds: int = 3, margin: float = 3.0, claim: Any = "worse", **terms: A
             _worse(claim="near", margin=20.5),
             ["margin would rise from"],
         ),
-        (_worse(seeds=6), _worse(), ["fewer seeds, from 6 to 3"]),
+        (_worse(), _worse(against="other"), ["against would be other, not baseline"]),
+        (_worse(n=6, seeds=4), _worse(n=6), ["seeds would fall from 4 to 3"]),
+        (_worse(n=6), _worse(), ["fewer seeds, from 6 to 3"]),
         (_mean(), _losses(), ["bleu would be dropped"]),
     ],
 )
