@@ -16,16 +16,17 @@ from tests.gate.made_up import CONFIRMED, WORSE, blessed, evidence, failure_of, 
 from tests.gate.test_limits import blessing_of, pairs
 
 
+@pytest.mark.parametrize("confidence", [0.95, 0.8])
 @pytest.mark.parametrize(
     ("claim", "sign", "seen"),
     [("worse", -1, -9), ("better", 1, 9), ("near", -1, 0), ("near", 1, 0)],
 )
 def test_a_claim_is_shown_where_students_one_sided_tests_show_it(
-    claim: Any, sign: int, seen: float
+    claim: Any, sign: int, seen: float, confidence: float
 ) -> None:
-    """At 5%: of one side, or of both for rows that are near each other."""
+    """Of one side, or of both for rows that are near each other."""
     differences = [sign * each for each in (1.5, 1.9, 1.2, 2.1)]
-    half = stats.t.isf(0.05, 3) * np.std(differences, ddof=1) / 2
+    half = stats.t.isf(1 - confidence, 3) * np.std(differences, ddof=1) / 2
     edge = abs(np.mean(differences)) + (half if claim == "near" else -half)
     for margin in (edge * 0.999, edge * 1.001):
         bounds = {
@@ -37,9 +38,10 @@ def test_a_claim_is_shown_where_students_one_sided_tests_show_it(
             stats.ttest_1samp(differences, bound, alternative=side).pvalue
             for side, bound in bounds.items()
         ]
-        check = WORSE.model_copy(update={"claim": claim, "margin": margin})
+        terms = {"claim": claim, "margin": margin, "confidence": confidence}
+        check = WORSE.model_copy(update=terms)
         judged = verdict(blessed(pairs([seen] * 3), claim=check), pairs(differences), range(1, 5))
-        assert judged.passed == (max(chances) < 0.05)
+        assert judged.passed == (max(chances) < 1 - confidence)
 
 
 def test_a_row_whose_loss_is_higher_is_worse() -> None:
@@ -80,6 +82,17 @@ def test_a_divergence_that_shows_nothing_is_refused(
         blessed(evidence(bleu), claim=check)
 
 
+def test_of_a_row_that_is_better_the_other_one_may_diverge() -> None:
+    better = FindingCheck(
+        row="baseline", against="none", measure="test.test.bleu", claim="better", margin=3.0
+    )
+    reference = blessed(evidence(CONFIRMED), better=better)
+    assert verdict(reference, evidence({**CONFIRMED, "none": [-1.0] * 3})).passed
+    assert failure_of(reference, evidence({**CONFIRMED, "baseline": [-1.0] * 3})) == (
+        "baseline with seed 1 diverged: a reason"
+    )
+
+
 def test_rows_that_translate_nothing_are_near_each_other_without_showing_it() -> None:
     """As in a table, whose verdict "no difference" takes a baseline with something to lose."""
     near = WORSE.model_copy(update={"claim": "near", "margin": 2.0})
@@ -103,7 +116,8 @@ def test_losses_per_token_of_two_tokenizers_are_not_compared() -> None:
         own[row, seed] = {**record, **of_row}
     runs = replace(plain, records=own)
     loss = FindingCheck(row="none", measure="dev.nll", claim="worse", margin=3.0)
-    for measure in ("dev.nll", "dev.perplexity"):
+    kinds = ("dev.nll", "dev.perplexity", "train.best_dev_nll", "train.final_loss")
+    for measure in kinds:
         check = loss.model_copy(update={"measure": measure})
         reason = f"none and baseline have different tokenizers, so that {measure}, .* per token"
         with pytest.raises(UnfitError, match=reason):

@@ -113,6 +113,18 @@ def test_a_gate_of_more_seeds_has_the_limits_of_its_own_number() -> None:
             assert verdict(reference, new_runs, range(11, 21)).passed == passes
 
 
+def test_two_checks_of_means_have_half_of_the_false_alarms_each() -> None:
+    nll = Statistical(measure="dev.nll", min_effect=1.5)
+    reference = blessed(evidence({"baseline": TINY}), SEVEN, bleu=BLEU, nll=nll)
+    assert list(reference.flaws()) == []
+    error = np.std(TINY, ddof=1) * math.sqrt(1 / 7 + 1 / 3)
+    for sign, share in ((-1, 0.8), (1, 0.2)):
+        limit = np.mean(TINY) + sign * stats.t.isf(share * 0.0025, 6) * error
+        for off, passes in ((-1e-4, True), (1e-4, False)):
+            judged, _ = reference.judge(new([limit + sign * off] * 3), NEW)
+            assert judged.passed == passes
+
+
 def test_equal_values_below_0_are_met_by_the_same_values() -> None:
     """As logarithms are, of which the made-up NLL of a BLEU above 100 is one."""
     nll = Statistical(measure="dev.nll", min_effect=1.5)
@@ -219,6 +231,20 @@ def test_on_another_machine_the_relative_difference_decides(off: float, passes: 
         assert judged.passed == passes, f"step {step + 1}"
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_one_run_on_another_machine_is_enough_to_compare_within_the_tolerance(seed: int) -> None:
+    exact = Exact(measure="dev.nll", seeds=2)
+    reference = blessed(evidence({"baseline": [41.0, 41.0]}), [1, 2], losses=exact)
+    bleu = [41.0 + 1e-3 * (number == seed) for number in (1, 2)]
+    records = dict(evidence({"baseline": bleu}).records)
+    moved = evidence({"baseline": bleu}, cpu="Abacus 10").records
+    judged = verdict(
+        reference, Evidence({**records, ("baseline", seed): moved["baseline", seed]}, {})
+    )
+    assert judged.passed
+    assert judged.tolerance == "within 0.03%, other machine"
+
+
 @pytest.mark.parametrize("measure", ["params.total", "flops.train_per_target_token"])
 def test_a_count_is_the_same_on_another_machine(measure: str) -> None:
     """The bias of a small norm is less than 0.03% of a model."""
@@ -295,26 +321,28 @@ def test_an_effect_of_just_the_margin_is_shown_and_one_a_little_short_of_it_is_n
 
 
 @pytest.mark.parametrize(
-    ("claim", "margin", "differences"),
+    ("claim", "margin", "differences", "confidence"),
     [
-        ("worse", 2.0, (-3.0, -3.4, -2.7)),
-        ("worse", 1.0, (-3.0, -3.4, -2.7, -3.7, -2.4)),
-        ("better", 2.0, (3.0, 3.3, 2.6)),
-        ("near", 2.5, (1.5, 1.9, 1.2)),
-        ("near", 2.5, (-1.5, -1.9, -1.2)),
-        ("near", 1.0, (0.1, -0.2, 0.1)),
+        ("worse", 2.0, (-3.0, -3.4, -2.7), 0.95),
+        ("worse", 1.0, (-3.0, -3.4, -2.7, -3.7, -2.4), 0.95),
+        ("worse", 2.5, (-3.0, -3.4, -2.7), 0.8),
+        ("better", 2.0, (3.0, 3.3, 2.6), 0.95),
+        ("near", 2.5, (1.5, 1.9, 1.2), 0.95),
+        ("near", 2.5, (-1.5, -1.9, -1.2), 0.95),
+        ("near", 1.0, (0.1, -0.2, 0.1), 0.95),
     ],
 )
 def test_as_many_simulated_gates_show_a_claim_again_as_a_blessing_says(
-    claim: Any, margin: float, differences: tuple[float, ...]
+    claim: Any, margin: float, differences: tuple[float, ...], confidence: float
 ) -> None:
-    check = WORSE.model_copy(update={"claim": claim, "margin": margin})
+    terms = {"claim": claim, "margin": margin, "confidence": confidence}
+    check = WORSE.model_copy(update=terms)
     seeds = range(1, len(differences) + 1)
     text = blessing_of(blessed(pairs(differences), seeds, claim=check)).derived
     said = float(re.findall(r"([\d.]+)% of gates with 3 seeds", text)[0]) / 100
     mean, std = np.mean(differences), np.std(differences, ddof=1)
     drawn = np.random.default_rng(1).normal(mean, std, (100_000, 3))
-    width = stats.t.isf(0.05, 2) * drawn.std(axis=1, ddof=1) / math.sqrt(3)
+    width = stats.t.isf(1 - confidence, 2) * drawn.std(axis=1, ddof=1) / math.sqrt(3)
     low, high = drawn.mean(axis=1) - width, drawn.mean(axis=1) + width
     shown = {
         "worse": high < -margin,

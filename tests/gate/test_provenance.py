@@ -76,6 +76,13 @@ def test_a_forecast_refuses_runs_whose_engine_failed() -> None:
         forecast(Reference(checks={"bleu": BLEU}), runs, SEVEN, may_weaken=False)
 
 
+def test_a_forecast_refuses_seeds_that_would_lose_a_blessed_check() -> None:
+    runs = evidence({"baseline": TINY}, [7.0, 6.9, 6.8])
+    reference = blessed(runs, SEVEN, bleu=BLEU, losses=LOSSES)
+    with pytest.raises(BlessingError, match=r"^bleu cannot be blessed: one seed has no std"):
+        forecast(reference, Evidence({}, {}), [1], may_weaken=False)
+
+
 def test_the_first_checks_are_those_that_the_runs_can_bless() -> None:
     cpu, gpu = evidence({"baseline": TINY}), evidence({"baseline": TINY}, device="cuda")
     assert list(first_reference("baseline", cpu.records).checks) == ["losses", "bleu"]

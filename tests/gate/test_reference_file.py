@@ -128,6 +128,22 @@ def test_a_check_is_read_from_top_to_bottom() -> None:
             ["no two rows are nearer than 0"],
         ),
         (
+            "checks: {a: {kind: finding, row: b, measure: dev.nll, claim: worse, margin: -1, "
+            "confidence: 0.7, seeds: 1}}",
+            [
+                "checks.a.margin: must be at least 0",
+                "checks.a.confidence: must be at least 0.8; it is 0.7",
+                "checks.a.seeds: must be at least 2; it is 1",
+            ],
+        ),
+        (
+            "checks: {a: {kind: paired, measure: dev.nll, min_effect: 0, power: 0.4}}",
+            [
+                "checks.a.min_effect: must be greater than 0",
+                "checks.a.power: must be at least 0.5; it is 0.4",
+            ],
+        ),
+        (
             "checks: {a: {kind: exact, blessed: {seeds: [1], values: [[7.0z]], derived: x, "
             "terms: {}}}}",
             ["invalid hexadecimal floating-point string"],
@@ -160,6 +176,15 @@ def test_mistakes_are_reported_at_their_place(
 def test_a_file_that_is_not_there_is_named(file: Path) -> None:
     with pytest.raises(SpecError, match=r"reference\.yaml cannot be read: No such file.*--bless"):
         read(file)
+
+
+def test_of_bleu_a_loss_of_1_5_is_caught_unless_another_is_asked_for() -> None:
+    for terms, expected in (
+        ({"measure": "test.test.bleu"}, 1.5),
+        ({"measure": "test.test.bleu_lc_tok"}, 1.5),
+        ({"measure": "test.test.bleu", "min_effect": 2.0}, 2.0),
+    ):
+        assert Statistical.model_validate(terms).min_effect == expected
 
 
 def test_terms_hold_what_is_asked_for_and_nothing_else() -> None:

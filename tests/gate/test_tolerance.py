@@ -67,10 +67,11 @@ def test_a_loss_slips_through_a_blessed_reference_in_one_of_ten_whatever_the_std
 
 
 @pytest.mark.parametrize("n", [2, 5, 20])
-def test_the_largest_std_has_just_the_power_that_is_promised(n: int) -> None:
-    most = largest_std(n, BLEU)
-    assert power(most, n, BLEU) == pytest.approx(0.9)
-    assert power(1.01 * most, n, BLEU) < 0.9 < power(0.99 * most, n, BLEU)
+@pytest.mark.parametrize("promise", [BLEU, Promise(alpha=0.05, min_effect=1.0, power=0.7, n_new=5)])
+def test_the_largest_std_has_just_the_power_that_is_promised(n: int, promise: Promise) -> None:
+    most = largest_std(n, promise)
+    assert power(most, n, promise) == pytest.approx(promise.power)
+    assert power(1.01 * most, n, promise) < promise.power < power(0.99 * most, n, promise)
 
 
 def test_seeds_that_are_said_to_be_needed_are_needed_and_enough() -> None:
