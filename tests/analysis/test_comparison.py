@@ -162,6 +162,13 @@ def test_a_row_departs_where_the_f_test_of_the_table_with_and_without_it_says_so
     assert sum(chance < 0.001 for chance in chances) > 1
 
 
+@pytest.mark.parametrize("middle", [1.0, 8.0])
+def test_a_row_that_has_all_of_the_error_departs(middle: float) -> None:
+    """Its F ratio is infinite, or as large as rounding makes it."""
+    values = {row: {1: 1.0, 2: 2.0, 3: 3.0} for row in ("baseline", "a", "b")}
+    assert compare({**values, "wild": {1: 4.0, 2: middle, 3: 9.0}}).departed == ("wild",)
+
+
 def test_two_rows_that_depart_are_both_seen() -> None:
     values = table(9, 5, factors={3: 40.0, 7: 60.0})
     assert compare(values).departed == ("row_3", "row_7")
@@ -363,6 +370,16 @@ def test_a_row_with_the_weights_of_another_stands_in_its_place() -> None:
     alone = compare({row: instead[row] for row in list(instead)[:5]})
     ours, theirs = (estimate_and_error(each, "row_2 greedy")[0] for each in (compared, alone))
     assert ours == pytest.approx(theirs)
+
+
+def test_a_row_with_the_weights_of_one_that_diverged_has_an_error_of_its_own() -> None:
+    values = table(5, 3)
+    decoded(values, "row_2", "row_2 greedy")
+    for row in ("row_2", "row_2 greedy"):
+        del values[row][3]
+    compared = compare(values, {"row_2": [3]}, trained_by={"row_2 greedy": "row_2"})
+    alone = compare({row: of_row for row, of_row in values.items() if row != "row_2"})
+    assert compared.differences["row_2 greedy"] == alone.differences["row_2 greedy"]
 
 
 def test_rows_that_all_have_one_training_have_intervals_of_their_own_pairs() -> None:

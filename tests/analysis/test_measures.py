@@ -81,6 +81,16 @@ def test_a_divergence_is_0_in_a_score_and_nothing_in_a_loss() -> None:
     assert actual["test.test.bleu"].diverged == ("a",)
 
 
+def test_a_divergence_is_0_in_a_score_of_a_plugin() -> None:
+    some = records()
+    for record in some.values():
+        record["test"]["test"]["mine"] = 3.0
+    some["a", 2] = {"status": "diverged", "error": "the loss became NaN"}
+    rows = summarise(["baseline", "a", "b", "c"], SEEDS, some)
+    each = comparisons(rows, metrics=["mine"])["test.test.mine"].differences["a"]
+    assert (each.method, each.estimate) == ("divergence as 0", -0.75)
+
+
 Score = Callable[[SentenceStatistics, NDArray[np.bool_]], float]
 """Of the sentences that are kept."""
 SCORES: dict[str, Score] = {
@@ -194,13 +204,17 @@ def test_without_a_band_every_interval_around_0_cannot_tell(low: float, width: f
     [
         ("test.test2016.bleu", "higher"),
         ("test.test2016.bleu_lc_tok", "higher"),
+        ("test.test.chrf", "higher"),
         ("test.test_long.exact_match", "higher"),
         ("dev.nll", "lower"),
         ("test.test.bits_per_character", "lower"),
         (LOSSES, "lower"),
         ("test.test.perplexity", "lower"),
+        ("train.best_dev_nll", "lower"),
+        ("train.final_loss", "lower"),
         ("train.seconds", "lower"),
         ("params.total", "lower"),
+        ("flops.train", "lower"),
         ("train.steps", None),
     ],
 )

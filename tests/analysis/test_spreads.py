@@ -9,9 +9,6 @@ from scipy import special
 from ablate.analysis.dunnett import Family
 from ablate.analysis.spreads import (
     _SLACK,
-    LOG_VARIANCE,
-    N_GUESSED,
-    PRIOR_OF_BASELINE,
     ROWS,
     SEEDS,
     _own,
@@ -55,7 +52,7 @@ def test_a_variance_lies_between_the_rows_own_and_the_pooled_one(
     prior = float(prior_df(own / pooled, np.full(n_rows, df)).item())
     for row in range(1, n_rows):
         ours = (prior * pooled + df * own[row]) / (prior + df)
-        half = PRIOR_OF_BASELINE * df
+        half = df / 2
         theirs = (half * pooled + df * own[0]) / (half + df)
         assert actual.standard[row - 1] ** 2 == pytest.approx((ours + theirs) / n_seeds)
         parts = ours**2 / min(prior + df, model.df) + theirs**2 / min(half + df, model.df)
@@ -71,11 +68,11 @@ def test_the_prior_follows_from_how_far_apart_the_spreads_lie() -> None:
         ratios *= rng.chisquare(4, ratios.shape) / 4
         priors = prior_df(ratios / ratios.mean(axis=1, keepdims=True), df)
         seen = special.polygamma(1, priors / 2).mean()
-        expected = (N_GUESSED * LOG_VARIANCE + n * variance) / (N_GUESSED + n)
+        expected = (10 * 0.5 + n * variance) / (10 + n)
         assert seen == pytest.approx(expected, abs=0.05)
     one = prior_df(np.array([0.5, 1.5]), np.array([2, 8])).item()
     squares = np.mean([0.25 / 2, 2.25 / 1.25])
-    apart = (N_GUESSED * LOG_VARIANCE + np.log(squares)) / (N_GUESSED + 1)
+    apart = (10 * 0.5 + np.log(squares)) / (10 + 1)
     assert trigamma(one / 2) == pytest.approx(apart, rel=1e-12)
 
 
@@ -143,7 +140,7 @@ def test_a_row_of_one_run_has_all_of_its_error_and_the_pooled_variance() -> None
     assert df.tolist() == [3, 0, 3, 3, 3, 2]
     pooled = float(model.variance(values))
     own = pooled * model.df * ratios[0] / (model.df - 3 + 3 * ratios[0])
-    half = 3 * PRIOR_OF_BASELINE
+    half = 3 / 2
     base = (half * pooled + 3 * own) / (half + 3)
     share = (1.0, 1 / 4)  # of the row of one run, and of the baseline
     expected = model.covariance[0, 0] * (share[0] * pooled + share[1] * base) / sum(share)
@@ -159,6 +156,15 @@ def test_at_the_sizes_that_were_simulated_the_slack_is_the_simulated_one() -> No
     low, high = _SLACK[1][4], _SLACK[1][5]  # of 6 and 10 rows with 3 seeds
     between = low + (high - low) * np.log(8 / 6) / np.log(10 / 6)
     assert slack(8, 16.0) == pytest.approx(between)
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_seeds", "constant"), [(4, 3, 3.30), (15, 5, 2.87), (110, 5, 3.28)]
+)
+def test_the_documented_constants(n_rows: int, n_seeds: int, constant: float) -> None:
+    df = n_rows * (n_seeds - 1)
+    family = Family((0.5**0.5,) * n_rows, df, slack=slack(n_rows, df))
+    assert family.critical == pytest.approx(constant, abs=0.005)
 
 
 @pytest.mark.parametrize("middle", [1.0, 8.0])  # with which nothing at all is left for the others

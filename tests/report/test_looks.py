@@ -274,6 +274,16 @@ def test_rows_beside_a_baseline_that_has_not_learned_are_given_up(experiment: Ex
     )
 
 
+@pytest.mark.parametrize(("chance", "n_given_up"), [(0.049, 2), (0.051, 0)])
+def test_a_row_is_given_up_that_is_decided_in_fewer_than_5_of_100(
+    chance: float, n_given_up: int, experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sequential, "chance", lambda *_: chance)
+    looks = judge(experiment, up_to(records(experiment, offset), **dict.fromkeys(OFFSETS, 3)))
+    assert looks.decided == {"learned": 3}
+    assert len(looks.given_up) == n_given_up
+
+
 @pytest.mark.parametrize(("level", "given_up"), [(4.5, {"literal": 3, "heads_1": 3}), (7.5, {})])
 def test_a_baseline_has_not_learned_below_twice_the_band(
     level: float, given_up: dict[str, int], experiment: Experiment
