@@ -147,6 +147,33 @@ def test_what_is_at_work_is_not_submitted_again(
     assert not (commands / "script").exists()
 
 
+def test_of_runs_that_share_a_process_those_that_are_at_work_are_not_submitted_again(
+    tmp_path: Path, task: MakeTask, diary: Diary, monkeypatch: pytest.MonkeyPatch, commands: Path
+) -> None:
+    del commands
+    with _open(tmp_path, monkeypatch, detach="yes") as first, pytest.raises(DetachedError):
+        first.detach([[(task("a"),)], [(task("c"),)]])
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    with _open(tmp_path, monkeypatch, detach="yes") as second:
+        assert list(second.reattach([task("a"), task("b")], diary)) == []
+        with pytest.raises(DetachedError, match=r"^1 task submitted"):
+            second.detach([[(task("a"), task("b"))]])
+        (entry,) = second.queue.entries()
+    assert [[each.key for each in group] for group in entry.groups] == [["b"]]
+
+
+def test_a_run_of_two_contexts_is_submitted_once(
+    tmp_path: Path, task: MakeTask, monkeypatch: pytest.MonkeyPatch, commands: Path
+) -> None:
+    del commands
+    with _open(tmp_path, monkeypatch, detach="yes") as backend:
+        for own in "bc":
+            with pytest.raises(DetachedError):
+                backend.detach([one_per_process([task("a"), task(own)])])
+        keys = [[each.key for each in entry.tasks] for entry in backend.queue.entries()]
+    assert keys == [["a", "b"], ["c"]]
+
+
 def test_what_is_left_in_several_steps_is_counted_together(
     tmp_path: Path, task: MakeTask, monkeypatch: pytest.MonkeyPatch, commands: Path
 ) -> None:

@@ -123,12 +123,14 @@ class SlurmBackend(Backend):
         """With --detach submit jobs for all groups, and raise; otherwise do nothing."""
         if not self.options.is_detached:
             return
-        elsewhere = self._running_elsewhere
-        remaining = [
-            [group for group in groups if not any(task.key in elsewhere for task in group)]
+        elsewhere = self._running_elsewhere | {
+            task.key for entry in self._detached for task in entry.tasks if task.action == "train"
+        }
+        left = [
+            [tuple(task for task in group if task.key not in elsewhere) for group in groups]
             for groups in work
         ]
-        remaining = [groups for groups in remaining if groups]
+        remaining = [groups for of_job in left if (groups := [group for group in of_job if group])]
         if not remaining and not elsewhere:
             return
         self.queue.create()
