@@ -144,8 +144,9 @@ class SlurmBackend(Backend):
         what = f"{counted(n_tasks, 'task')} submitted" if n_tasks else "all tasks are running"
         raise DetachedError(
             f"{what}: {_describe_jobs([*self._earlier_jobs, *self.jobs])}\n"
-            f"the same command without {options} follows them and prints the table; "
-            f"`ablate status --results {self.results}` says how far they are; logs: {self.logs}"
+            f"the same command without {options} follows them and prints the table; `squeue` lists "
+            f"jobs that wait, and `ablate status --results {self.results}` says how far those are "
+            f"that have begun; logs: {self.logs}"
         )
 
     def _earlier_queues(self) -> list[TaskQueue]:
