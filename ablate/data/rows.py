@@ -141,7 +141,8 @@ def _arrow(
         import pyarrow as pa
         from pyarrow import ipc, parquet
     except ImportError as error:
-        raise DataError(f"{path}: needs pyarrow: pip install 'ablate[tables]'") from error
+        way_out = "pip install 'ablate-transformer[tables]'"
+        raise DataError(f"{path}: needs pyarrow: {way_out}") from error
     needed = {column.partition(".")[0] for column in columns} | set(columns)
     number = 0
     try:

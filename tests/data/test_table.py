@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import random
+import sys
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -301,6 +302,15 @@ def test_a_mistake_is_named_with_its_file_and_line(
     assert (option, actual[: len(reason)]) == ("train", reason)
     ((option, actual),) = corpus(tests={"news": "news.tsv", "more": name}).problems()
     assert option == "tests.more"
+
+
+def test_a_missing_package_is_named_with_its_extra(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "x.parquet").write_bytes(parquet_of(TRAIN))
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(DataError, match=r"pip install 'ablate-transformer\[tables\]'"):
+        load(train="x.parquet")
 
 
 def test_rows_that_cannot_be_used_are_left_out_of_the_training_text_alone(folder: Path) -> None:
