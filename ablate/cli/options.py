@@ -184,7 +184,8 @@ StallAfter = Annotated[
         min=10.0,
         metavar="S",
         help="Report a worker that has been silent for so many seconds, and kill it after as many "
-        "again. Default: four times the longest silence of its phase, at least 120.",
+        "again. Default: four times the longest silence of its phase, at least 120, or 1800 in a "
+        "phase that has sent nothing yet.",
     ),
 ]
 RESULTS = Path("results")
