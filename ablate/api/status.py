@@ -8,5 +8,5 @@ from ablate.runner.sessions import Session, sessions
 
 
 def status(results: Path | str = "results") -> list[Session]:
-    """Return what each call of ``ablate run`` on a folder of results is doing, oldest first."""
+    """Return what each `run` and `gate` on a folder of results is doing, oldest first."""
     return sessions(Path(results))

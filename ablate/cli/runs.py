@@ -46,8 +46,8 @@ def list_runs(
         typer.Option(
             "--status",
             metavar="STATUS",
-            help="List only runs with this status: done, diverged, failed, oom, unfinished or "
-            "unreadable. Repeatable.",
+            help="List only runs with this status: done, diverged, failed, oom, unfinished, "
+            "unreadable or link. Repeatable.",
         ),
     ] = None,
     specs: Annotated[

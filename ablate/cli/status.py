@@ -30,7 +30,7 @@ def status(
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show the progress of every `ablate run` that writes to the folder of results."""
+    """Show the progress of every `run` and `gate` that writes to the folder of results."""
     from ablate import api
 
     while True:
@@ -48,7 +48,7 @@ def status(
 
 
 def print_sessions(sessions: Sequence[Session], results: Path) -> None:
-    """Print what each call of ``ablate run`` is doing."""
+    """Print what each call of ``ablate run`` or ``ablate gate`` is doing."""
     if not sessions:
         echo(f"nothing is at work on {results}")
     for session in sessions:
