@@ -222,7 +222,7 @@ def test_a_reference_of_multi30k_is_that_of_its_records(
     assert row["seeds"] == ", ".join(f"{value:.2f}" for value in first)
     if reference == "multi30k_en_de":
         of_first = f"comes to {mean(first):.1f} ± {stdev(first):.1f} lower-cased BLEU of tokens"
-        assert f"{of_first} on test2016 over six seeds" in TEXT
+        assert f"{of_first} on test2016 over ten seeds" in TEXT
 
     actual = read(ROOT / "results" / "reference" / f"{reference}.yaml").reference
     model = read(ROOT / "docs" / "multi30k.checks.yaml").reference
