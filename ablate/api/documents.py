@@ -133,6 +133,7 @@ DOCUMENTS = {
     "contexts plan": _object("Plans", contexts=_by_name(_PLAN)),
     "contexts gate --bless": _object("BlessedContexts", contexts=_by_name(_BLESSED)),
     "errors": _object("Refusal", errors=list[Mistake]),
+    "detached": _object("Detached", detached=str),
     "events": Union[_EVENTS],  # noqa: UP007 - of a tuple
 }
 """The type of what each command prints, and of what all have in common."""
@@ -142,9 +143,10 @@ def schema(of: str | None = None) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of an experiment, or of what a command prints.
 
     ``of`` is a command, as in ``runs list``, and ``contexts run`` of one that was given an
-    experiment with contexts; ``errors``, which any prints that refuses; or
-    ``events``, the lines of ``--progress json``. Keys may be added to objects; when one goes or
-    means something else, the number of their key ``schema`` grows.
+    experiment with contexts; ``errors``, which any prints that refuses;
+    ``detached``, which one with ``--detach`` prints; or ``events``, the lines of ``--progress
+    json``. Keys may be added to objects; when one goes or means something else, the number of
+    their key ``schema`` grows.
 
     Raises:
         SpecError: if no document has this name.

@@ -21,6 +21,7 @@ from ablate.errors import (
     ChangedPluginWarning,
     DamagedFileWarning,
     DeprecatedWarning,
+    DetachedError,
 )
 
 INTERRUPTED = 130
@@ -106,7 +107,8 @@ def guarded(command: Callable[Arguments, int | None]) -> Callable[Arguments, Non
         except AblateError as error:
             echo(str(error), err=True)
             if kwargs.get("as_json"):
-                echo_json({"errors": error.details()})
+                is_detached = isinstance(error, DetachedError)
+                echo_json({"detached": str(error)} if is_detached else {"errors": error.details()})
             status = error.exit_status
         except KeyboardInterrupt:
             more = _CONTINUES if command.__name__ in _CONTINUED else ""

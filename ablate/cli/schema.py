@@ -19,7 +19,7 @@ def schema(
         typer.Option(
             metavar="COMMAND",
             help="The schema of what a command prints with [b]--json[/b], as in "
-            "[b]runs list[/b]; of [b]errors[/b], or of [b]events[/b].",
+            "[b]runs list[/b]; of [b]errors[/b], [b]detached[/b] or [b]events[/b].",
         ),
     ] = None,
     plugins: options.Plugins = None,

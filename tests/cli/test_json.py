@@ -50,7 +50,7 @@ def test_every_command_has_the_option() -> None:
         for name, command in commands(typer.main.get_command(app))
     }
     assert {name for name, has_it in having.items() if not has_it} == WITHOUT
-    others = {"gate --bless", "errors", "events", "runs show"}
+    others = {"gate --bless", "errors", "detached", "events", "runs show"}
     others |= {f"contexts {name}" for name in ("run", "report", "plan", "gate --bless")}
     assert set(DOCUMENTS) == {name for name, has_it in having.items() if has_it} | others
 

@@ -380,9 +380,10 @@ def test_a_call_that_leaves_submits_the_runs_of_every_context(
     bench.spec.write_text(f"{EXPERIMENT}contexts: {{a: {{}}, b: {{model.norm: rms}}}}\n")
     monkeypatch.setattr(completion, "open_backend", lambda *_: Leaving())
     words = ["gate", str(bench.spec), "--reference", str(bench.reference), "--no-probe", *asked]
-    result = CliRunner().invoke(app, [*words, "--results", "others"])
+    result = CliRunner().invoke(app, [*words, "--results", "others", "--json"])
     assert result.exit_code == 0, result.output
     assert result.stderr.splitlines()[-1] == "ab"
+    assert json.loads(result.stdout) == {"schema": 1, "detached": "ab"}
 
 
 def test_nothing_is_trained_unless_each_context_has_its_reference(
