@@ -205,7 +205,19 @@ class TuneKeys(Frozen):
 
 
 class Header(Frozen):
-    """The keys of an experiment that are not those of a run."""
+    """The keys of an experiment that are not those of a run.
+
+    Attributes:
+        question: answered by the table.
+        seeds: every row is trained with each of them; the same seed pairs rows.
+        looks: numbers of seeds after which rows that are decided get no more.
+        negligible: how small a difference is that makes a row the same as the baseline.
+        metrics: what the table has beside BLEU, loss, speed and memory.
+        published: numbers of a publication, shown beside those of the table.
+        match: what rows have in common with the baseline, and the option that makes them alike.
+        tune: values to try for every row, the baseline included; the best on dev is chosen.
+        trend: the number by whose doublings differences change from context to context.
+    """
 
     question: str = ""
     seeds: Seeds = (1, 2, 3)

@@ -59,55 +59,53 @@ def schema() -> Schema:
             }
         ),
         "minProperties": 1,
-        "description": "values to try for every row, the baseline included; "
-        "the best on dev is chosen",
     }
+    properties: Schema = {
+        "question": {"type": "string"},
+        "extends": _FILE_PATHS,
+        "plugins": _FILE_PATHS,
+        **{key: _of_field(info) for key, info in run.items()},
+        "seeds": _seeds(Header.model_fields["seeds"]),
+        "looks": {**_of_field(Header.model_fields["looks"]), "uniqueItems": True},
+        "negligible": _of_model(Negligible),
+        "metrics": {"anyOf": [_METRIC, {"type": "array", "items": _METRIC}]},
+        "published": _published(),
+        "match": {"anyOf": [_match(), {"type": "null"}]},
+        "tune": {"anyOf": [tune, {"type": "null"}]},
+        "variants": {
+            "type": ["object", "null"],
+            "minProperties": 1,
+            "propertyNames": {"not": {"anyOf": [{"const": "baseline"}, _UNUSABLE]}},
+            "additionalProperties": {"anyOf": [ref, {"type": "null"}]},
+        },
+        "grid": {**_object(axes), "type": ["object", "null"], "minProperties": 1},
+        "contexts": {
+            "type": ["object", "null"],
+            "minProperties": 1,
+            "propertyNames": {"not": {"pattern": UNUSABLE_CONTEXT}},
+            "additionalProperties": {"anyOf": [of_context, {"type": "null"}]},
+        },
+        "trend": _of_field(Header.model_fields["trend"]),
+        "leave_one_out": {
+            "anyOf": [
+                {
+                    "type": "object",
+                    "minProperties": 2,
+                    "propertyNames": {"not": _UNUSABLE},
+                    "additionalProperties": ref,
+                },
+                {"type": "array", "minItems": 2, "items": ref},
+                {"type": "null"},
+            ]
+        },
+    }
+    docs = {**argument_docs(RunSpec), **argument_docs(Header), **_SECTIONS}
+    for key in properties.keys() & docs:
+        properties[key] = {**properties[key], "description": docs[key]}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "An ablation experiment",
-        **_object(
-            {
-                "question": {"type": "string", "description": "answered by the table"},
-                "extends": {"description": _EXTENDS, **_FILE_PATHS},
-                "plugins": {"description": _PLUGINS, **_FILE_PATHS},
-                **{key: _of_field(info) for key, info in run.items()},
-                "seeds": _seeds(Header.model_fields["seeds"]),
-                "looks": {**_of_field(Header.model_fields["looks"]), "uniqueItems": True},
-                "negligible": _of_model(Negligible),
-                "metrics": {"anyOf": [_METRIC, {"type": "array", "items": _METRIC}]},
-                "published": _published(),
-                "match": {"anyOf": [_match(), {"type": "null"}]},
-                "tune": {"anyOf": [tune, {"type": "null"}]},
-                "variants": {
-                    "type": ["object", "null"],
-                    "minProperties": 1,
-                    "propertyNames": {"not": {"anyOf": [{"const": "baseline"}, _UNUSABLE]}},
-                    "additionalProperties": {"anyOf": [ref, {"type": "null"}]},
-                },
-                "grid": {**_object(axes), "type": ["object", "null"], "minProperties": 1},
-                "contexts": {
-                    "type": ["object", "null"],
-                    "minProperties": 1,
-                    "propertyNames": {"not": {"pattern": UNUSABLE_CONTEXT}},
-                    "additionalProperties": {"anyOf": [of_context, {"type": "null"}]},
-                    "description": "where every row is trained, and compared with the baseline "
-                    "there: names, each with a change of the baseline",
-                },
-                "trend": _of_field(Header.model_fields["trend"]),
-                "leave_one_out": {
-                    "anyOf": [
-                        {
-                            "type": "object",
-                            "minProperties": 2,
-                            "propertyNames": {"not": _UNUSABLE},
-                            "additionalProperties": ref,
-                        },
-                        {"type": "array", "minItems": 2, "items": ref},
-                        {"type": "null"},
-                    ]
-                },
-            }
-        ),
+        **_object(properties),
         "anyOf": [  # null removes a section that is inherited
             {"required": ["extends"]},
             {"properties": {key: {"not": {"type": "null"}} for key in (*SECTIONS, CONTEXTS)}},
@@ -122,8 +120,15 @@ def schema() -> Schema:
 _UNUSABLE: Schema = {"type": "string", "pattern": UNUSABLE_NAME}
 _METRIC: Schema = {"$ref": "#/$defs/metric"}
 _CHANGE = "the change of a row: dotted paths to values; several of them are one change"
-_EXTENDS = "files to build on, relative to this one; the right one wins over the left"
-_PLUGINS = "Python files that register parts, relative to this one"
+_SECTIONS = {
+    "extends": "files to build on, relative to this one; the right one wins over the left",
+    "plugins": "Python files that register parts, relative to this one",
+    "variants": "rows: names, each with a change of the baseline",
+    "grid": "dotted paths to lists of values; a row for every combination",
+    "leave_one_out": "changes that are made together, and with each of them left out",
+    "contexts": "where every row is trained, and compared with the baseline there: names, each "
+    "with a change of the baseline",
+}
 _NUMBER_AS_STRING = r"^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$"
 _PERCENT = (
     r"^\+?(0*[1-9][0-9]?(\.[0-9]*)?|0*\.0*[1-9][0-9]*|([0-9]+(\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+)"

@@ -258,3 +258,5 @@ def test_options_are_described() -> None:
     assert base["default"] == 10_000.0
     assert base["anyOf"][0]["exclusiveMinimum"] == 0
     assert "2 pi" in base["description"]
+    for key, value in schema["properties"].items():
+        assert "$ref" in value or value["description"], key
