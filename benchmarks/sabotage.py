@@ -161,17 +161,21 @@ def main() -> int:
     name = REAL if options.real else SYNTHETIC
     of_all = RESULTS / ("sabotage_multi30k.json" if options.real else "sabotage.json")
     output = options.output or (None if options.only else of_all)
+    of_gate = [sabotage for sabotage in SABOTAGES if sabotage.only_of in ("", name)]
+    chosen = [sabotage for sabotage in of_gate if (options.only or "") in sabotage.name]
+    if not chosen:
+        names = ", ".join(sabotage.name for sabotage in of_gate)
+        parser.error(f"no sabotage has {options.only!r} in its name; known: {names}")
     outcomes, all_expected = [], True
-    for sabotage in SABOTAGES:
-        if sabotage.only_of in ("", name) and (options.only or "") in sabotage.name:
-            outcome = gated(sabotage, name)
-            outcomes.append(asdict(outcome))
-            is_expected = outcome.is_expected(sabotage, has_long=not options.real)
-            all_expected &= is_expected
-            mark = "as expected" if is_expected else "NOT AS EXPECTED"
-            say(f"{sabotage.name}: exit {outcome.exit_status}, {mark}")
-            for sentence in outcome.reasons:
-                say(f"    {sentence}")
+    for sabotage in chosen:
+        outcome = gated(sabotage, name)
+        outcomes.append(asdict(outcome))
+        is_expected = outcome.is_expected(sabotage, has_long=not options.real)
+        all_expected &= is_expected
+        mark = "as expected" if is_expected else "NOT AS EXPECTED"
+        say(f"{sabotage.name}: exit {outcome.exit_status}, {mark}")
+        for sentence in outcome.reasons:
+            say(f"    {sentence}")
     if output:
         write(output, {**origin("cpu"), "sabotages": outcomes})
     return 0 if all_expected else 1
