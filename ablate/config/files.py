@@ -68,7 +68,8 @@ def read(path: Path, overrides: Sequence[str], mistakes: list[Mistake]) -> tuple
 
     Adds mistakes. Of the parents, each with its own, the right one wins over the left; then come
     the file and the overrides. A row that is null is removed, with its published numbers below, and
-    so is a section. Plugins are loaded. A file that cannot be read is an `UnreadableError`.
+    so is an inherited context or a section. Plugins are loaded. A file that cannot be read is an
+    `UnreadableError`.
 
     Raises:
         SpecError: if the overrides are one text, of which each character would be an override.
@@ -87,11 +88,10 @@ def read(path: Path, overrides: Sequence[str], mistakes: list[Mistake]) -> tuple
         del value["published"]
     if (metrics := value.get("metrics")) and isinstance(metrics.value, dict):
         value["metrics"] = replace(metrics, value=[metrics])
-    tree = replace(tree, value=value)
-    if not (variants := tree.get("variants")):
-        return tree, is_whole
-    kept = {name: row for name, row in variants.items() if row.value is not None}
-    return replace(tree, value={**value, "variants": replace(variants, value=kept)}), is_whole
+    for key in {"variants", CONTEXTS} & value.keys():
+        kept = {name: node for name, node in value[key].items() if node.value is not None}
+        value[key] = replace(value[key], value=kept)
+    return replace(tree, value=value), is_whole
 
 
 def _merged(layers: Sequence[Node]) -> Node:
@@ -320,9 +320,7 @@ def _contexts(node: Node, mistakes: list[Mistake]) -> dict[str, Node]:
         mistakes.append(Mistake(node.mark, node.path, reason))
         return {}
     by_name = {
-        name: replace(item, value={})
-        if item.value in (None, {})
-        else _change(item, mistakes, _OF_CONTEXTS)
+        name: item if item.value in (None, {}) else _change(item, mistakes, _OF_CONTEXTS)
         for name, item in _named(node, mistakes, "context", UNUSABLE_CONTEXT)
     }
     return {CONTEXTS: replace(node, value={key: item for key, item in by_name.items() if item})}

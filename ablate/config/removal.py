@@ -1,8 +1,8 @@
-"""What null in a file removes of its parents: rows, with their published numbers, and sections."""
+"""What null in a file removes of its parents: rows with their published numbers, and more."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 
 from ablate.config.tree import Mistake, Node
@@ -29,7 +29,9 @@ def without_null_sections(
             if node is None:
                 continue
             if node.value is not None:
-                inherited[key] = {**inherited.get(key, {}), **node.entries()}
+                below = inherited.get(key, {})
+                value[key] = _with_own(node, below) if key == "contexts" else node
+                inherited[key] = {**below, **node.entries()}
             elif (removed := inherited.pop(key, None)) is None:
                 mistakes.append(Mistake(node.mark, node.path, _IS_NOT_INHERITED))
                 del value[key]
@@ -37,6 +39,15 @@ def without_null_sections(
                 value[key] = replace(node, value=dict.fromkeys(removed, node))
         kept.append(replace(layer, value=value))
     return kept
+
+
+def _with_own(contexts: Node, inherited: Container[str]) -> Node:
+    """Return contexts in which one that is null and not inherited is one without a change."""
+    own = {
+        name: replace(node, value={}) if node.value is None and name not in inherited else node
+        for name, node in contexts.items()
+    }
+    return replace(contexts, value=own)
 
 
 def mistakes_of_null_rows(layers: Sequence[Node]) -> Iterator[Mistake]:

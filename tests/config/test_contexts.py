@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ablate import config
+from ablate.errors import SpecError
 from tests.config.loading import load
 
 BASE = """\
@@ -67,6 +68,21 @@ def test_contexts_are_inherited_by_name_and_take_overrides(tmp_path: Path) -> No
     assert layers == {2}
     assert experiment.contexts["deep"].rows[0].spec.training.steps == 30
     assert experiment.contexts["wide"].rows[0].spec.training.steps == 20
+
+
+def test_null_leaves_out_a_context_that_is_inherited(tmp_path: Path) -> None:
+    three = "contexts: {narrow: , wide: {model.dims.d_model: 32}, deep: {model.n_layers: 2}}\n"
+    (tmp_path / "parent.yaml").write_text(BASE + three + ROWS)
+    assert [*load(tmp_path, "extends: parent.yaml\n").contexts] == ["narrow", "wide", "deep"]
+    without = "extends: parent.yaml\ncontexts: {narrow: null}\n"
+    assert [*load(tmp_path, without).contexts] == ["wide", "deep"]
+    wide = load(tmp_path, without, "contexts.deep=null", "contexts.narrow={}")
+    assert [*wide.contexts] == ["narrow", "wide"]
+    with pytest.raises(SpecError, match=r"--set:1:1: contexts: needs two or more"):
+        load(tmp_path, without, "contexts.deep=null")
+    none = load(tmp_path, without, "contexts.deep=null", "contexts.wide=null")
+    assert not none.contexts
+    assert [row.name for row in none.rows] == [row.name for row in load(tmp_path, BASE + ROWS).rows]
 
 
 def test_a_file_with_a_sign_in_its_name_is_a_file(tmp_path: Path) -> None:
