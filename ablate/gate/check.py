@@ -234,7 +234,7 @@ class Check(Frozen, ABC):
         before, after = old.blessed.terms, self.blessed.terms
         for term in SUBJECT:
             if before.get(term) != after.get(term):
-                was, now = (terms.get(term, "not given") for terms in (before, after))
+                was, now = (terms.get(term, "none") for terms in (before, after))
                 yield f"{term} would be {now}, not {was}"
                 return  # another subject: nothing else can be compared
         for term, looser in self.loosening_terms.items():

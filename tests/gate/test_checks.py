@@ -415,6 +415,7 @@ def _paired() -> Reference:
             _mean(better="higher"),
             ["bleu: better would be higher, not lower"],
         ),
+        (_mean(), _mean(better="lower"), ["bleu: better would be lower, not none"]),
         (_paired(), _mean(), ["kind would be statistical, not paired"]),
         (_losses(), _losses(rtol=1e-4), []),
         (_losses(), _losses(rtol=1e-3), ["rtol_other_machine would rise from 0.0003 to 0.001"]),
