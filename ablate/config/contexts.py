@@ -78,7 +78,11 @@ def mistakes_of_sections(
     if not section:
         yield Mistake(node.mark, "trend", "is of contexts, and there are none")
     elif None in numbers:
-        yield Mistake(node.mark, "trend", "needs the path of a positive number in every context")
+        paths = paths_of_contexts(tree)
+        fit = [path for path in paths if None not in trend_of(path, contexts).values()]
+        such = f", such as {fit[0]}" if fit else ""
+        reason = f"needs the path of a positive number in every context{such}"
+        yield Mistake(node.mark, "trend", reason)
     elif len(set(numbers)) == 1:
         yield Mistake(node.mark, "trend", "is the same in every context")
 

@@ -115,7 +115,8 @@ def test_a_file_with_a_sign_in_its_name_is_a_file(tmp_path: Path) -> None:
         (
             "trend: model.dims.d_model",
             "trend: model.dropout.attention",
-            "9:8: trend: needs the path",
+            "9:8: trend: needs the path of a positive number in every context, such as "
+            "model.dims.d_model",
         ),
         ("trend: model.dims.d_model", "trend: training.steps", "9:8: trend: is the same in"),
         ("  wide: {model.dims.d_model: 64}\n", "", "6:1: contexts: needs two or more"),
