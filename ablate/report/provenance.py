@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import PurePath
@@ -9,6 +10,8 @@ from pathlib import PurePath
 from ablate.analysis.summary import Record, Records
 from ablate.report.table import Footnote
 from ablate.wording import counted
+
+_MUCH = 0.05  # of a split, from which what was done to its text changes how the table reads
 
 
 def provenance(records: Records) -> Iterator[Footnote]:
@@ -22,7 +25,14 @@ def provenance(records: Records) -> Iterator[Footnote]:
             line if n == n_all else f"{line} ({counted(n, 'run')})" for line, n in lines.items()
         )
         if described:
-            yield Footnote(label, "; ".join(texts))
+            text = "; ".join(texts)
+            yield Footnote(label, text, is_vital=label == "note" and _is_about_much(text))
+
+
+def _is_about_much(notes: str) -> bool:
+    """Return whether a note says of a share of its text that is not small, as in ``3 of 40``."""
+    counts = re.findall(r"(\d+) of (\d+)", notes.replace(",", ""))
+    return any(int(n) >= _MUCH * int(n_all) for n, n_all in counts)
 
 
 def _corpus(record: Record) -> str:

@@ -171,6 +171,24 @@ def test_a_note_that_runs_share_stands_there_once(
     assert notes(tabulate(experiment, records))["note"] == "some cut (2 runs)"
 
 
+@pytest.mark.parametrize(
+    ("note", "is_vital"),
+    [
+        ("train: 40 of 1000 pairs left out, more than 9 tokens on a side", False),
+        ("train: 50 of 1000 pairs left out, more than 9 tokens on a side", True),
+        ("1,012 of 12,000 pairs (8.4%) are in the training text", True),
+        ("one source and two targets are in another language", False),
+    ],
+)
+def test_a_note_on_much_of_the_text_changes_how_the_table_reads(
+    experiment: Experiment, records: made_up.Records, note: str, is_vital: bool
+) -> None:
+    for record in records.values():
+        record["corpus"]["notes"] = [note]
+    (footnote,) = (n for n in tabulate(experiment, records).footnotes if n.label == "note")
+    assert footnote.is_vital == is_vital
+
+
 def test_they_name_rows_that_were_not_executed_as_was_asked_for(
     experiment: Experiment, records: made_up.Records
 ) -> None:
