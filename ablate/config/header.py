@@ -160,7 +160,8 @@ class Match(Frozen):
     """How rows are made comparable in one respect.
 
     A row that has as much as the baseline within the tolerance stays as it is; of any other row the
-    value at ``via`` becomes the whole number that brings it nearest to the baseline.
+    value at ``via`` becomes the whole number that brings it nearest to the baseline, or of measured
+    times the first that is tried within the tolerance.
 
     Attributes:
         on: trained parameters, FLOPs of the whole training, or its measured time.
