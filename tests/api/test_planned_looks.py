@@ -279,6 +279,9 @@ def test_a_row_that_is_decided_early_has_an_estimate_without_bias(tmp_path: Path
     assert rms["differences"]["test.test.bleu"]["median_unbiased"] is None
     table = api.report(file, results=tmp_path / "results").table
     assert table.results is not None
+    assert "median_unbiased" not in render(table, "csv")
+    assert "median_unbiased" in render(table, "csv", columns=["all"])
+    assert "the JSON, and the CSV with --columns all, have one" in notes(table)["looks"]
     drawing = draw_differences(table.results)
     assert drawing is not None
     of_none = [line["looks"] for line in drawing.numbers if line["row"] == "none"]
