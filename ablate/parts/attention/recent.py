@@ -89,6 +89,9 @@ class Differential(MultiHeadAttention):
     weights than `full`; in the paper d_k is half of d_v (``dims: {d_k: ...}``). All heads of an
     attention share the four vectors of l (the paper's lambda), which start as N(0, 0.1^2). The norm
     is an RMSNorm over each head's output with one gain for all heads, as in the authors' code.
+
+    Raises:
+        ValueError: with ``residual: realformer``, since there are two maps of scores.
     """
 
     has_negative_weights = True

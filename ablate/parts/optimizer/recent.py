@@ -53,6 +53,9 @@ class AdEMAMix(TorchOptimizer):
         warmup: steps over which alpha and beta3 rise to their values; the paper has all steps.
         eps: added to the root of the second moment.
         weight_decay: times the learning rate, the share of a weight that a step subtracts.
+
+    Raises:
+        ValueError: if beta3 is 0.
     """
 
     torch_class = AdEMAMixOptimizer

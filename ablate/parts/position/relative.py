@@ -139,8 +139,8 @@ class ALiBi(Position):
         encoder: the treatment of keys after the query, which the paper's decoder does not have.
             ``symmetric``: the same bias as for keys before it. ``asymmetric``: the first half of
             the heads attends only to keys up to the query, the second half only to keys from it on,
-            both with the same slopes; refused with attentions that mix the scores of heads. The
-            decoder is the same for both.
+            both with the same slopes; refused with attentions that mix the scores of heads or count
+            keys (talking_heads, sigmoid). The decoder is the same for both.
 
     Raises:
         ValueError: if an asymmetric encoder has an odd number of heads.
