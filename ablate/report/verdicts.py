@@ -298,7 +298,7 @@ def looked_at(results: Results) -> Iterator[Footnote]:
         "looks",
         f"{decided}; the intervals hold for all rows and looks together "
         "(Lan and DeMets 1983), and a row that is decided early tends to lie nearer to the "
-        "baseline than its estimate: the JSON, and the CSV with --columns all, have one that is "
+        "baseline than its estimate: the JSON, and the CSV of all columns, have one that is "
         "too high as often as too low.",
         is_vital=True,
     )

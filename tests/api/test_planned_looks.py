@@ -281,7 +281,7 @@ def test_a_row_that_is_decided_early_has_an_estimate_without_bias(tmp_path: Path
     assert table.results is not None
     assert "median_unbiased" not in render(table, "csv")
     assert "median_unbiased" in render(table, "csv", columns=["all"])
-    assert "the JSON, and the CSV with --columns all, have one" in notes(table)["looks"]
+    assert "the JSON, and the CSV of all columns, have one" in notes(table)["looks"]
     drawing = draw_differences(table.results)
     assert drawing is not None
     of_none = [line["looks"] for line in drawing.numbers if line["row"] == "none"]
