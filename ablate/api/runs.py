@@ -36,7 +36,7 @@ from ablate.index import Heading
 from ablate.record import Status
 from ablate.runner.match import is_available
 from ablate.store import Store, process_lock, readable
-from ablate.wording import no_such
+from ablate.wording import no_such, suggest
 from ablate.writing import remove_tree
 
 STATUSES = (*get_args(Status), "unfinished", "unreadable", "link")
@@ -124,11 +124,12 @@ def remove(
         SpecError: if the labels are one text.
         StoreError: if a label fits no run; nothing is removed then.
     """
-    chosen, unfit = _labelled(runs(results), labels)
+    every_run = runs(results)
+    chosen, unfit = _labelled(every_run, labels)
     if unfit:
-        raise StoreError(
-            f"{Path(results) / 'runs'} holds no run {unfit[0]!r}; `ablate runs list` shows them"
-        )
+        meant = suggest(unfit[0], [run.label for run in every_run])
+        known = f"{meant} `ablate runs list` shows them"
+        raise StoreError(f"{Path(results) / 'runs'} holds no run {unfit[0]!r};{known}")
     return _remove(Path(results), chosen, is_trial=is_trial)
 
 

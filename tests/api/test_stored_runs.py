@@ -254,6 +254,8 @@ def test_a_name_takes_no_run_by_its_hash(label: str, tmp_path: Path) -> None:
 def test_runs_are_removed_unless_a_label_fits_none(results: Path) -> None:
     with pytest.raises(StoreError, match="no run 'smal'"):
         api.remove(results, ["other", "smal"])
+    with pytest.raises(StoreError, match="did you mean 'small:baseline:2'"):
+        api.remove(results, ["all:baseline:2"])
     assert len(api.runs(results)) == 4
     api.remove(results, ["other", "small:baseline:2"])
     assert [run.label for run in api.runs(results)] == ["e" * 16, "small:baseline:1"]
