@@ -212,7 +212,7 @@ class Header(Frozen):
         question: answered by the table.
         seeds: every row is trained with each of them; the same seed pairs rows.
         looks: numbers of seeds after which rows that are decided get no more.
-        negligible: how small a difference is that makes a row the same as the baseline.
+        negligible: how small a difference is that does not matter, in BLEU and in nats.
         metrics: what the table has beside BLEU, loss, speed and memory.
         published: numbers of a publication, shown beside those of the table.
         match: what rows have in common with the baseline, and the option that makes them alike.
