@@ -157,6 +157,14 @@ class Store:
     def save_match(self, key: str, match: dict[str, Any]) -> None:
         write_whole(self.match_path(key), _dump(match))
 
+    def refuse_links(self, run: str) -> None:
+        """Raise a `StoreError` if a run would be made in a link, or find one in its folder."""
+        folder = self.path(run)
+        _refuse_link(folder)
+        if folder.is_dir():
+            for path in folder.iterdir():
+                _refuse_link(path)
+
     @contextmanager
     def lock(self, run: str, should_stop: Callable[[], bool] = lambda: False) -> Iterator[bool]:
         """Lock a run against every other process; yield whether the lock is held.
@@ -166,11 +174,7 @@ class Store:
         to, is a link, or whose file system has no locks is a `StoreError`.
         """
         folder = self.path(run)
-        if folder.is_symlink():
-            raise StoreError(
-                f"{folder}: is a link, and nothing is written or removed outside of the results; "
-                "remove the link, or make the whole folder of results a link"
-            )
+        _refuse_link(folder)
         with _locked(folder / "lock", should_stop) as is_held:
             yield is_held
 
@@ -247,6 +251,14 @@ _NO_FALLBACK: Mapping[str, Any] = {"fallback_to_soft": False} if _KNOWS_FALLBACK
 def process_lock(file: Path) -> FileLock:
     """Return a lock that ends with its process; `OSError` if the file system has no such locks."""
     return FileLock(file, poll_interval=0.0, thread_local=False, **_NO_FALLBACK)
+
+
+def _refuse_link(path: Path) -> None:
+    if path.is_symlink():
+        raise StoreError(
+            f"{path}: is a link, and nothing is written or removed outside of the results; "
+            "remove the link, or make the whole folder of results a link"
+        )
 
 
 @contextmanager

@@ -74,6 +74,9 @@ def schedule(
     with backend.pool(listener) as pool:
         _rejoin(all_tasks, backend, store, listener, describe)
         todo, later = _in_turn(missing(all_tasks, store))
+        for task in (*todo, *later):
+            for key in filter(None, (task.key, task.eager_key)):
+                store.refuse_links(key)
         rows = rows_to_probe(all_tasks, store, worker_slots[0]) if limits.probes else []
         first, after = ([_as_known(task, store) for task in tasks] for tasks in (todo, later))
         chains = _chains(_pack(first, worker_slots, store, limits), after)

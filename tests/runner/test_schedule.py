@@ -15,7 +15,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from ablate.errors import DetachedError
+from ablate.errors import DetachedError, StoreError
 from ablate.runner.backends.local import Local
 from ablate.runner.devices import Device
 from ablate.runner.pool import Pool
@@ -177,6 +177,20 @@ def test_a_run_of_another_experiment_is_shared(fake: FakeWorkers, task: MakeTask
     fake.run([task("done", key="same"), task("done", key="same")])
     assert fake.trained() == ["train done 1"]
     assert missing([task("done too", key="same", experiment="other")], fake.store) == []
+
+
+@pytest.mark.parametrize("name", ["", "log.txt", "snapshots"])
+def test_no_run_begins_if_a_link_leads_out_of_its_folder(
+    fake: FakeWorkers, task: MakeTask, name: str
+) -> None:
+    outside, link = fake.store.results / "outside", fake.store.path("done") / name
+    outside.mkdir()
+    link.parent.mkdir(parents=True)
+    link.symlink_to(outside)
+    with pytest.raises(StoreError, match=f"{link}: is a link"):
+        fake.run([task("diverged"), task("done")])
+    assert fake.journal() == []
+    assert not any(outside.iterdir())
 
 
 def test_fresh_repeats_everything(fake: FakeWorkers, task: MakeTask) -> None:
