@@ -160,10 +160,8 @@ class Store:
     def refuse_links(self, run: str) -> None:
         """Raise a `StoreError` if a run would be made in a link, or find one in its folder."""
         folder = self.path(run)
-        _refuse_link(folder)
-        if folder.is_dir():
-            for path in folder.iterdir():
-                _refuse_link(path)
+        for path in (folder, *folder.glob("*")):
+            _refuse_link(path)
 
     @contextmanager
     def lock(self, run: str, should_stop: Callable[[], bool] = lambda: False) -> Iterator[bool]:
